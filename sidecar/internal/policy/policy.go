@@ -1,0 +1,162 @@
+// Package policy decides, for every image of a node, whether it is kept or
+// removed, and why. It is pure: it reads no clock, no file and no network, and
+// imports nothing of ours. The types here are also the words in which the other
+// packages of the sidecar speak to each other.
+package policy
+
+import "time"
+
+// Moment is a point in observed time: how long the sidecar had been able to see
+// the node since its state was made. It stands still while nobody watches and
+// knows nothing of the wall clock, so a jump of that clock changes no deadline.
+type Moment time.Duration
+
+// Add returns the moment d after m.
+func (m Moment) Add(d time.Duration) Moment { return m + Moment(d) }
+
+// Sub returns how long after o the moment m is.
+func (m Moment) Sub(o Moment) time.Duration { return time.Duration(m - o) }
+
+// Key names an image on a node: one image ID in one containerd namespace.
+type Key struct {
+	ContainerdNamespace string
+	// ID is the digest of the image config of the node's platform, as
+	// "sha256:…". For an Artifact or a Foreign record it is the digest that the
+	// record points at.
+	ID string
+}
+
+// Kind tells images from records that are none.
+type Kind string
+
+// The kinds of a record. Only an image can be used by a container of this node.
+const (
+	KindImage    Kind = "image"
+	KindArtifact Kind = "artifact" // the config is no image config
+	KindForeign  Kind = "foreign"  // no manifest for this node, or unreadable
+)
+
+// Name is one record of an image in containerd's image store.
+type Name struct {
+	// Name as the store has it: "docker.io/library/nginx:1.27",
+	// "docker.io/library/nginx@sha256:…", or "sha256:…" for the record that the
+	// CRI keeps under the image ID.
+	Name string
+	// Target is the digest that the record points at.
+	Target string
+	// Pinned says that the record bears the CRI's pin label.
+	Pinned bool
+	// Updated is containerd's time of the last change. It is compared with an
+	// earlier reading to notice a pull; it is never compared with a clock.
+	Updated time.Time
+}
+
+// Image is an image as containerd has it now.
+type Image struct {
+	Key   Key
+	Kind  Kind
+	Names []Name // sorted by Name, never empty
+	// Platform of the image config, normalised. Example: "linux/arm64/v8".
+	Platform string
+	// BuiltAt is the creation time in the image config; zero if it has none.
+	BuiltAt time.Time
+	// PulledAt is the latest wall time of a record, for display.
+	PulledAt time.Time
+	// ContentBytes is the size of manifest, config and layers by the manifest.
+	ContentBytes int64
+	// Blobs are the digests behind ContentBytes with their sizes, so that a sum
+	// over images can count a shared blob once.
+	Blobs []Blob
+	// FromRegistry is false if no registry is known to hold the image:
+	// imported, built or side-loaded.
+	FromRegistry bool
+}
+
+// Blob is a blob of the content store.
+type Blob struct {
+	Digest string
+	Bytes  int64
+}
+
+// Pinned reports whether any name of the image is pinned: one pins them all.
+func (i Image) Pinned() bool {
+	for _, n := range i.Names {
+		if n.Pinned {
+			return true
+		}
+	}
+	return false
+}
+
+// UseKind says what a container uses an image for.
+type UseKind string
+
+// The kinds of a use.
+const (
+	UseRoot        UseKind = "root"
+	UseImageVolume UseKind = "image-volume"
+	UseSandbox     UseKind = "sandbox"
+)
+
+// UseState is how far a container has come.
+type UseState string
+
+// The states of a use. A claim is a use that was admitted and not confirmed.
+const (
+	StateClaimed UseState = "claimed"
+	StateCreated UseState = "created"
+	StateRunning UseState = "running"
+	StateExited  UseState = "exited"
+)
+
+// Pod is the pod of a container. All fields are empty for a container without.
+type Pod struct {
+	ID        string `json:"id,omitempty"`
+	UID       string `json:"uid,omitempty"`
+	Name      string `json:"name,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+}
+
+// Use is one container's live use of an image. It ends when the container is
+// gone; a container whose process has exited still holds its image.
+type Use struct {
+	ContainerdNamespace string   `json:"containerd_namespace"`
+	ContainerID         string   `json:"container_id"`
+	Container           string   `json:"container,omitempty"` // name within the pod
+	Pod                 Pod      `json:"pod"`
+	Kind                UseKind  `json:"kind"`
+	State               UseState `json:"state"`
+	// ImageID is empty while it is not known which image it is.
+	ImageID string `json:"image_id,omitempty"`
+	// UserName is the image as the pod's author wrote it.
+	UserName string `json:"user_name,omitempty"`
+	// RecordName and RecordDigest are the name that the runtime chose and what
+	// it pointed at then.
+	RecordName     string `json:"record_name,omitempty"`
+	RecordDigest   string `json:"record_digest,omitempty"`
+	RuntimeHandler string `json:"runtime_handler,omitempty"`
+	RuntimeType    string `json:"runtime_type,omitempty"`
+	Platform       string `json:"platform,omitempty"`
+	Snapshotter    string `json:"snapshotter,omitempty"`
+	// Volumes are the digests of the images mounted as image volumes.
+	Volumes []string `json:"volumes,omitempty"`
+	// Recorded is when the sidecar came to know of the use.
+	Recorded Moment `json:"recorded"`
+	// StartedAt is wall time, for display.
+	StartedAt time.Time `json:"started_at,omitzero"`
+}
+
+// Memory is what the sidecar remembers of an image beyond what containerd says.
+type Memory struct {
+	// FirstSeen is when the image was first seen on the node, FirstSeenAt the
+	// wall time of that, for display.
+	FirstSeen   Moment    `json:"first_seen"`
+	FirstSeenAt time.Time `json:"first_seen_at"`
+	// Pulled is when one of its names was last made or pulled anew.
+	Pulled Moment `json:"pulled"`
+	// LastUse is when the last use ended; nil if none has since FirstSeen.
+	LastUse   *Moment   `json:"last_use,omitempty"`
+	LastUseAt time.Time `json:"last_use_at,omitzero"`
+	// Names are the records at the last look, to notice a pull.
+	Names []Name `json:"names,omitempty"`
+}
