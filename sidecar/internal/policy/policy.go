@@ -19,11 +19,11 @@ func (m Moment) Sub(o Moment) time.Duration { return time.Duration(m - o) }
 
 // Key names an image on a node: one image ID in one containerd namespace.
 type Key struct {
-	ContainerdNamespace string
+	ContainerdNamespace string `json:"containerd_namespace"`
 	// ID is the digest of the image config of the node's platform, as
 	// "sha256:…". For an Artifact or a Foreign record it is the digest that the
 	// record points at.
-	ID string
+	ID string `json:"id"`
 }
 
 // Kind tells images from records that are none.
@@ -41,14 +41,14 @@ type Name struct {
 	// Name as the store has it: "docker.io/library/nginx:1.27",
 	// "docker.io/library/nginx@sha256:…", or "sha256:…" for the record that the
 	// CRI keeps under the image ID.
-	Name string
+	Name string `json:"name"`
 	// Target is the digest that the record points at.
-	Target string
+	Target string `json:"target"`
 	// Pinned says that the record bears the CRI's pin label.
-	Pinned bool
+	Pinned bool `json:"pinned,omitempty"`
 	// Updated is containerd's time of the last change. It is compared with an
 	// earlier reading to notice a pull; it is never compared with a clock.
-	Updated time.Time
+	Updated time.Time `json:"updated,omitzero"`
 }
 
 // Image is an image as containerd has it now.
