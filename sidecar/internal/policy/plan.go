@@ -52,6 +52,9 @@ type View struct {
 	// open claims; duplicates do no harm.
 	Uses   []Use
 	Memory map[Key]Memory
+	// Watched is the end of the last time when nobody watched the node: a use
+	// may have ended then unseen, so disuse of no image counts from before.
+	Watched Moment
 	// Started is the latest start of the sidecar or of the runtime.
 	Started Moment
 	// Incomplete names what the view lacks; empty = the view is complete.
@@ -85,7 +88,7 @@ func Plan(view View, rules Rules, now Moment) []Decision {
 
 	decisions := make([]Decision, len(view.Images))
 	for i, img := range view.Images {
-		d := decide(img, used[img.Key], view.Memory[img.Key], rules, now)
+		d := decide(img, used[img.Key], view.Memory[img.Key], view.Watched, rules, now)
 		if d.Remove && hold != "" {
 			d.Remove, d.Reason = false, hold
 		}
@@ -94,7 +97,7 @@ func Plan(view View, rules Rules, now Moment) []Decision {
 	return decisions
 }
 
-func decide(img Image, use Reason, mem Memory, rules Rules, now Moment) Decision {
+func decide(img Image, use Reason, mem Memory, watched Moment, rules Rules, now Moment) Decision {
 	d := Decision{Key: img.Key}
 	switch {
 	case img.Kind != KindImage:
@@ -106,12 +109,12 @@ func decide(img Image, use Reason, mem Memory, rules Rules, now Moment) Decision
 	case rules.KeepUnpullable && !img.FromRegistry:
 		d.Reason = Unpullable
 	default:
-		byRules(&d, mem, rules, now)
+		byRules(&d, mem, watched, rules, now)
 	}
 	return d
 }
 
-func byRules(d *Decision, mem Memory, rules Rules, now Moment) {
+func byRules(d *Decision, mem Memory, watched Moment, rules Rules, now Moment) {
 	d.Rule, d.Reason = DefaultRule, NotExpired
 	if rules.UnusedFor <= 0 {
 		return
@@ -119,7 +122,7 @@ func byRules(d *Decision, mem Memory, rules Rules, now Moment) {
 	if mem.FirstSeenAt.IsZero() {
 		mem = Memory{FirstSeen: now, Pulled: now}
 	}
-	unused := mem.UnusedSince().Add(rules.UnusedFor)
+	unused := max(mem.UnusedSince(), watched).Add(rules.UnusedFor)
 	ripe := mem.Pulled.Add(rules.MinAge)
 	expires := max(unused, ripe)
 	d.Expires = &expires

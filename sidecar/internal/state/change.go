@@ -24,6 +24,9 @@ func KeyOf(u policy.Use) UseKey { return UseKey{u.ContainerdNamespace, u.Contain
 type Session struct {
 	ID     string `json:"id"`
 	Number uint64 `json:"number"`
+	// Watched is since when, without a gap, somebody watched every container:
+	// before it one may have come and gone unseen.
+	Watched policy.Moment `json:"watched"`
 	// Over says that the plugin lost the runtime: nobody watches.
 	Over           bool   `json:"over,omitempty"`
 	Plugin         string `json:"plugin,omitempty"`
@@ -70,8 +73,6 @@ type Change struct {
 	EndUses map[UseKey]policy.Moment
 	// RaiseLastUse raises last uses of images; an earlier moment changes nothing.
 	RaiseLastUse map[policy.Key]policy.Moment
-	// RaiseAll raises the last use of every image, also of never used ones.
-	RaiseAll *policy.Moment
 
 	PutImages  map[policy.Key]policy.Memory
 	DropImages []policy.Key
@@ -111,9 +112,6 @@ func (s *Store) Commit(c Change) error {
 		}
 		for k, at := range c.RaiseLastUse {
 			w.raise(k, at)
-		}
-		if c.RaiseAll != nil {
-			w.raiseAll(*c.RaiseAll)
 		}
 		for k, m := range c.PutImages {
 			w.put(bucketImages, imageKey(k), m)
@@ -207,20 +205,6 @@ func (w *writer) raise(k policy.Key, at policy.Moment) {
 	}
 	m.LastUse, m.LastUseAt = &at, w.at
 	w.put(bucketImages, imageKey(k), m)
-}
-
-func (w *writer) raiseAll(at policy.Moment) {
-	var keys []policy.Key
-	err := w.tx.Bucket(bucketImages).ForEach(func(k, _ []byte) error {
-		keys = append(keys, parseImageKey(k))
-		return nil
-	})
-	if w.err == nil {
-		w.err = err
-	}
-	for _, k := range keys {
-		w.raise(k, at)
-	}
 }
 
 func (w *writer) appendEvents(events []Event, limit int) {

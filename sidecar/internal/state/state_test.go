@@ -72,7 +72,7 @@ func TestLastUseNeverGoesBack(t *testing.T) {
 	now := s.Clock().Now()
 	early := now - 1000
 	commit(t, s, Change{RaiseLastUse: map[policy.Key]policy.Moment{img: now}})
-	commit(t, s, Change{RaiseLastUse: map[policy.Key]policy.Moment{img: early}, RaiseAll: &early})
+	commit(t, s, Change{RaiseLastUse: map[policy.Key]policy.Moment{img: early}})
 	images, err := s.Images()
 	if err != nil {
 		t.Fatal(err)

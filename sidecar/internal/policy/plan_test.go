@@ -1,0 +1,174 @@
+package policy
+
+import (
+	"testing"
+	"time"
+)
+
+const (
+	hour = Moment(time.Hour)
+	day  = 24 * hour
+)
+
+// at is a moment in the tests, far from zero.
+const now = 1000 * day
+
+func image(id string, names ...string) Image {
+	img := Image{Key: Key{"k8s.io", "sha256:" + id}, Kind: KindImage, FromRegistry: true}
+	for _, n := range names {
+		img.Names = append(img.Names, Name{Name: n, Target: "sha256:t" + id})
+	}
+	return img
+}
+
+func pinned(img Image) Image { img.Names[len(img.Names)-1].Pinned = true; return img }
+
+func unused(since Moment) Memory {
+	return Memory{FirstSeen: since, FirstSeenAt: time.Unix(1, 0), Pulled: since}
+}
+
+func lastUsed(m Memory, at Moment) Memory { m.LastUse = &at; return m }
+
+func pulled(m Memory, at Moment) Memory { m.Pulled = at; return m }
+
+func TestPlan(t *testing.T) {
+	rules := Rules{UnusedFor: 31 * 24 * time.Hour, MinAge: time.Hour, StartGrace: 15 * time.Minute, KeepUnpullable: true}
+	old := unused(now - 40*day)
+	use := Use{ContainerdNamespace: "k8s.io", ContainerID: "c", ImageID: "sha256:a", Kind: UseRoot}
+
+	cases := map[string]struct {
+		img     Image
+		mem     Memory
+		uses    []Use
+		view    View
+		rules   func(*Rules)
+		want    Reason
+		expires Moment // 0 = none
+	}{
+		"unused for long enough":         {img: image("a", "x:1"), mem: old, want: Expired, expires: now - 9*day},
+		"a second before its time":       {img: image("a", "x:1"), mem: unused(now - 31*day + Moment(time.Second)), want: NotExpired, expires: now + Moment(time.Second)},
+		"to the second":                  {img: image("a", "x:1"), mem: unused(now - 31*day), want: Expired, expires: now},
+		"used lately":                    {img: image("a", "x:1"), mem: lastUsed(old, now-day), want: NotExpired, expires: now + 30*day},
+		"last use long ago":              {img: image("a", "x:1"), mem: lastUsed(old, now-35*day), want: Expired, expires: now - 4*day},
+		"pulled again lately":            {img: image("a", "x:1"), mem: pulled(old, now-day), want: NotExpired, expires: now + 30*day},
+		"nobody watched until yesterday": {img: image("a", "x:1"), mem: old, view: View{Watched: now - day}, want: NotExpired, expires: now + 30*day},
+		"never seen before":              {img: image("a", "x:1"), want: NotExpired, expires: now + 31*day},
+		"no rule asks":                   {img: image("a", "x:1"), mem: old, rules: func(r *Rules) { r.UnusedFor = 0 }, want: NotExpired},
+		"fresh pull under a sharp rule": {
+			img: image("a", "x:1"), mem: unused(now - Moment(time.Minute)), rules: func(r *Rules) { r.UnusedFor = time.Second },
+			want: MinAge, expires: now - Moment(time.Minute) + hour,
+		},
+		"in use by ID":              {img: image("a", "x:1"), mem: old, uses: []Use{use}, want: InUse},
+		"exited container":          {img: image("a", "x:1"), mem: old, uses: []Use{{ContainerdNamespace: "k8s.io", ImageID: "sha256:a", State: StateExited}}, want: InUse},
+		"claimed":                   {img: image("a", "x:1"), mem: old, uses: []Use{{ContainerdNamespace: "k8s.io", ImageID: "sha256:a", State: StateClaimed}}, want: InUse},
+		"claimed by name":           {img: image("a", "x:1"), mem: old, uses: []Use{{ContainerdNamespace: "k8s.io", RecordName: "x:1"}}, want: InUse},
+		"claimed by target":         {img: image("a", "x:1"), mem: old, uses: []Use{{ContainerdNamespace: "k8s.io", RecordDigest: "sha256:ta"}}, want: InUse},
+		"other image in use":        {img: image("a", "x:1"), mem: old, uses: []Use{{ContainerdNamespace: "k8s.io", ImageID: "sha256:b", RecordName: "x:1"}}, want: Expired, expires: now - 9*day},
+		"other namespace":           {img: image("a", "x:1"), mem: old, uses: []Use{{ContainerdNamespace: "default", ImageID: "sha256:a"}}, want: Expired, expires: now - 9*day},
+		"image volume by ID":        {img: image("a", "x:1"), mem: old, uses: []Use{{ContainerdNamespace: "k8s.io", ImageID: "sha256:b", Volumes: []string{"sha256:a"}}}, want: ImageVolume},
+		"image volume target":       {img: image("a", "x:1"), mem: old, uses: []Use{{ContainerdNamespace: "k8s.io", ImageID: "sha256:b", Volumes: []string{"sha256:ta"}}}, want: ImageVolume},
+		"sandbox":                   {img: image("a", "x:1"), mem: old, uses: []Use{{ContainerdNamespace: "k8s.io", ImageID: "sha256:a", Kind: UseSandbox}}, want: Sandbox},
+		"sandbox and root":          {img: image("a", "x:1"), mem: old, uses: []Use{{ContainerdNamespace: "k8s.io", ImageID: "sha256:a", Kind: UseSandbox}, use}, want: InUse},
+		"one of three names pinned": {img: pinned(image("a", "x:1", "x:2", "x:3")), mem: old, want: Pinned},
+		"not from a registry":       {img: func() Image { i := image("a", "x:1"); i.FromRegistry = false; return i }(), mem: old, want: Unpullable},
+		"not from a registry, may go": {
+			img: func() Image { i := image("a", "x:1"); i.FromRegistry = false; return i }(), mem: old,
+			rules: func(r *Rules) { r.KeepUnpullable = false }, want: Expired, expires: now - 9*day,
+		},
+		"artifact":              {img: func() Image { i := image("a", "x:1"); i.Kind = KindArtifact; return i }(), mem: old, want: NotAnImage},
+		"start grace":           {img: image("a", "x:1"), mem: old, view: View{Started: now - Moment(time.Minute)}, want: StartGrace, expires: now - 9*day},
+		"grace hides no reason": {img: image("a", "x:1"), mem: old, uses: []Use{use}, view: View{Started: now}, want: InUse},
+		"view incomplete":       {img: image("a", "x:1"), mem: old, view: View{Incomplete: []string{"cri: down"}, Started: now}, want: ViewIncomplete, expires: now - 9*day},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := rules
+			if c.rules != nil {
+				c.rules(&r)
+			}
+			view := c.view
+			view.Images, view.Uses = []Image{c.img}, c.uses
+			if !c.mem.FirstSeenAt.IsZero() {
+				view.Memory = map[Key]Memory{c.img.Key: c.mem}
+			}
+			got := Plan(view, r, now)
+			if len(got) != 1 || got[0].Key != c.img.Key {
+				t.Fatalf("decisions = %+v, want one for %v", got, c.img.Key)
+			}
+			d := got[0]
+			if d.Reason != c.want || d.Remove != (c.want == Expired) {
+				t.Errorf("decision = remove %v, %s; want %s", d.Remove, d.Reason, c.want)
+			}
+			switch {
+			case c.expires == 0 && d.Expires != nil:
+				t.Errorf("expires at %v, want never", *d.Expires)
+			case c.expires != 0 && (d.Expires == nil || *d.Expires != c.expires):
+				t.Errorf("expires = %v, want %v", d.Expires, c.expires)
+			}
+		})
+	}
+}
+
+// Invariants 1, 7 and 8, whatever the view: one decision an image, none without
+// a reason, nothing goes that is used or while the view is incomplete, and
+// later never turns a removal back into a keep.
+func FuzzPlan(f *testing.F) {
+	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7}, int64(40*day), int64(31*day), true)
+	f.Add([]byte{255, 128, 64}, int64(0), int64(1), false)
+	f.Fuzz(func(t *testing.T, shape []byte, age, unusedFor int64, complete bool) {
+		if len(shape) > 64 || age < 0 || age > int64(now) {
+			return // out of the range of the model
+		}
+		view := View{Memory: map[Key]Memory{}}
+		for i, b := range shape {
+			img := image(string(rune('a'+i%26))+string(rune('a'+i/26)), "n")
+			img.FromRegistry = b&1 == 0
+			if b&2 != 0 {
+				img = pinned(img)
+			}
+			if b&4 != 0 {
+				view.Uses = append(view.Uses, Use{ContainerdNamespace: "k8s.io", ImageID: img.Key.ID})
+			}
+			if b&8 != 0 {
+				view.Memory[img.Key] = unused(now - Moment(age))
+			}
+			view.Images = append(view.Images, img)
+		}
+		if !complete {
+			view.Incomplete = []string{"cri"}
+		}
+		rules := Rules{UnusedFor: time.Duration(unusedFor), KeepUnpullable: true}
+		decisions := Plan(view, rules, now)
+		later := Plan(view, rules, now+day)
+		if len(decisions) != len(view.Images) {
+			t.Fatalf("%d decisions for %d images", len(decisions), len(view.Images))
+		}
+		for i, d := range decisions {
+			b := shape[i]
+			switch {
+			case d.Key != view.Images[i].Key || d.Reason == "":
+				t.Errorf("decision %d = %+v", i, d)
+			case d.Remove && (!complete || b&7 != 0 || b&8 == 0):
+				t.Errorf("image %d (%08b) is removed: %+v", i, b, d)
+			case d.Remove && !later[i].Remove:
+				t.Errorf("image %d goes now and not later: %+v, %+v", i, d, later[i])
+			}
+		}
+	})
+}
+
+func BenchmarkPlan(b *testing.B) {
+	view := View{Memory: map[Key]Memory{}}
+	for i := range 10000 {
+		img := image(string(rune(i+0x1000)), "a", "b", "c")
+		view.Images = append(view.Images, img)
+		view.Memory[img.Key] = unused(now - Moment(i)*hour)
+		if i%4 == 0 {
+			view.Uses = append(view.Uses, Use{ContainerdNamespace: "k8s.io", ImageID: img.Key.ID})
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		Plan(view, Rules{UnusedFor: 31 * 24 * time.Hour}, now)
+	}
+}

@@ -1,0 +1,274 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/image-custodian/custodian/sidecar/internal/containerd"
+	"github.com/image-custodian/custodian/sidecar/internal/policy"
+	"github.com/image-custodian/custodian/sidecar/internal/state"
+)
+
+// settle is how old a use must be before a list that lacks it ends it: the
+// runtime announces a container a moment before it lists it.
+const settle = 10 * time.Second
+
+// Sources of the view.
+const (
+	SourceContainerd = "containerd"
+	SourceCRI        = "cri"
+	SourceNRI        = "nri"
+	SourceClock      = "clock"
+)
+
+// Look is the node at one moment, with what was decided about each image.
+type Look struct {
+	Now       policy.Moment
+	At        time.Time
+	Images    []policy.Image
+	Decisions []policy.Decision // of Images, in their order
+	Uses      []policy.Use      // of the state and open claims, sorted by pod
+	Memory    map[policy.Key]policy.Memory
+	// Started is the start that the grace counts from, GraceEnds its end.
+	Started, GraceEnds policy.Moment
+	// Sources are those that the view needs. The view is complete if all are well.
+	Sources map[string]SourceState
+}
+
+// Complete reports whether every source answered.
+func (l *Look) Complete() bool { return len(l.faults()) == 0 }
+
+func (l *Look) faults() []string {
+	var faults []string
+	for name, s := range l.Sources {
+		if s.Err != nil {
+			faults = append(faults, fmt.Sprintf("%s: %v", name, s.Err))
+		}
+	}
+	slices.Sort(faults)
+	return faults
+}
+
+// Look lists the node, mends the state by it, and decides. It removes nothing.
+func (r *Reconciler) Look(ctx context.Context) (*Look, error) {
+	began := r.store.Clock().Now()
+	obs := r.node.Observe(ctx)
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.mend(obs, began); err != nil {
+		return nil, err
+	}
+	look, err := r.view(obs)
+	if err != nil {
+		return nil, err
+	}
+	r.last = look
+	return look, nil
+}
+
+// Latest is the last look if it is not older than maxAge, else a new one.
+func (r *Reconciler) Latest(ctx context.Context, maxAge time.Duration) (*Look, error) {
+	r.mu.Lock()
+	last := r.last
+	r.mu.Unlock()
+	if last != nil && r.store.Clock().Now().Sub(last.Now) <= maxAge {
+		return last, nil
+	}
+	return r.Look(ctx)
+}
+
+// view decides about an observation. r.mu is held.
+func (r *Reconciler) view(obs containerd.Observation) (*Look, error) {
+	now := r.store.Clock().Now()
+	stored, err := r.store.Uses()
+	if err != nil {
+		return nil, err
+	}
+	memory, err := r.store.Images()
+	if err != nil {
+		return nil, err
+	}
+	look := &Look{
+		Now: now, At: r.cfg.Wall(), Images: obs.Images, Memory: memory,
+		Uses:    slices.Concat(slices.Collect(maps.Values(stored)), r.gate.uses(now)),
+		Started: r.started, GraceEnds: r.started.Add(r.cfg.Rules.StartGrace),
+		Sources: r.judgeSources(obs, now),
+	}
+	slices.SortFunc(look.Uses, func(a, b policy.Use) int {
+		return slices.Compare(useOrder(a), useOrder(b))
+	})
+	rules := r.cfg.Rules
+	if r.cfg.Mode == ModeOff {
+		rules.UnusedFor = 0
+	}
+	look.Decisions = policy.Plan(policy.View{
+		Images: obs.Images, Uses: slices.Concat(look.Uses, obs.Uses), Memory: memory,
+		Watched: r.session.Watched, Started: r.started, Incomplete: look.faults(),
+	}, rules, now)
+	return look, nil
+}
+
+func useOrder(u policy.Use) []string {
+	return []string{u.ContainerdNamespace, u.Pod.Namespace, u.Pod.Name, u.Pod.ID, string(u.Kind), u.Container, u.ContainerID}
+}
+
+// judgeSources says which sources answered; r.mu is held.
+func (r *Reconciler) judgeSources(obs containerd.Observation, now policy.Moment) map[string]SourceState {
+	errs := map[string]error{SourceNRI: r.pluginFault(now), SourceClock: r.clockFault()}
+	for _, s := range obs.Sources {
+		errs[s.Name] = s.Err
+	}
+	if errs[SourceContainerd] == nil && !r.cfg.CompareAndDelete {
+		errs[SourceContainerd] = errTooOld
+	}
+	wall := r.cfg.Wall()
+	for name, err := range errs {
+		old, known := r.sources[name]
+		if !known || (old.Err == nil) != (err == nil) {
+			old.Since = wall
+			if err != nil {
+				r.log.Warn("removals are held", "source", name, "err", err)
+			} else if known {
+				r.log.Info("source is well again", "source", name)
+			}
+		}
+		old.Err = err
+		r.sources[name] = old
+	}
+	return maps.Clone(r.sources)
+}
+
+var (
+	errTooOld             = errors.New("this containerd deletes image records without comparing them first (before 2.0): cleaning is off here")
+	errPluginAbsent       = errors.New("the plugin has not synced since this start: is image-custodian-plugin running and NRI enabled?")
+	errPluginDisconnected = errors.New("the plugin has lost the runtime's NRI socket")
+)
+
+func (r *Reconciler) pluginFault(now policy.Moment) error {
+	switch {
+	case r.heard == nil:
+		return errPluginAbsent
+	case r.session.Over:
+		return errPluginDisconnected
+	case now.Sub(*r.heard) > r.cfg.PluginSilence:
+		return fmt.Errorf("no word from the plugin for %v: is image-custodian-plugin running?", now.Sub(*r.heard).Round(time.Second))
+	}
+	return nil
+}
+
+func (r *Reconciler) clockFault() error {
+	if wall := r.cfg.Wall(); wall.Before(r.cfg.NotBefore) {
+		return fmt.Errorf("the wall clock says %s, this program was built %s", wall.UTC().Format(time.DateOnly), r.cfg.NotBefore.UTC().Format(time.DateOnly))
+	}
+	return nil
+}
+
+// mend brings the state in line with a list that began to be read at began.
+// What the list could not tell changes nothing. r.mu is held.
+func (r *Reconciler) mend(obs containerd.Observation, began policy.Moment) error {
+	if obs.Err() != nil {
+		return r.store.Commit(state.Change{})
+	}
+	now := r.store.Clock().Now()
+	r.index = policy.NewIndex(obs.Images)
+	stored, err := r.store.Uses()
+	if err != nil {
+		return err
+	}
+	memory, err := r.store.Images()
+	if err != nil {
+		return err
+	}
+	removals, err := r.store.Removals()
+	if err != nil {
+		return err
+	}
+
+	change := state.Change{At: r.cfg.Wall()}
+	change.PutUses, change.EndUses = r.mendUses(stored, obs.Uses, began, now)
+	r.mendImages(&change, memory, obs.Images, now)
+	r.mendRemovals(&change, removals, obs.Images)
+	return r.store.Commit(change)
+}
+
+// mendUses compares the stored uses with the runtime's list.
+func (r *Reconciler) mendUses(stored map[state.UseKey]policy.Use, listed []policy.Use, began, now policy.Moment) ([]policy.Use, map[state.UseKey]policy.Moment) {
+	var put []policy.Use
+	end := map[state.UseKey]policy.Moment{}
+	live := map[state.UseKey]bool{}
+	for _, l := range listed {
+		k := state.KeyOf(l)
+		live[k] = true
+		if at, ok := r.ended[k]; ok && at >= began {
+			continue
+		}
+		old, known := stored[k]
+		merged := merge(old, r.resolveVolumes(l))
+		if !known {
+			merged.Recorded = now
+		}
+		if !sameUse(old, merged) {
+			put = append(put, merged)
+		}
+	}
+	for k, u := range stored {
+		if !live[k] && u.Recorded.Add(settle) < began {
+			end[k] = now
+		}
+	}
+	for k, at := range r.ended {
+		if at.Add(time.Minute) < began {
+			delete(r.ended, k)
+		}
+	}
+	return put, end
+}
+
+func (r *Reconciler) mendImages(c *state.Change, memory map[policy.Key]policy.Memory, images []policy.Image, now policy.Moment) {
+	c.PutImages = map[policy.Key]policy.Memory{}
+	there := map[policy.Key]bool{}
+	for _, img := range images {
+		there[img.Key] = true
+		m, known := memory[img.Key]
+		switch {
+		case !known:
+			m = policy.Memory{FirstSeen: now, FirstSeenAt: c.At, Pulled: now, Names: img.Names}
+		case m.Names == nil: // noted by a use, before this first look at it
+			m.Names = img.Names
+		case !slices.EqualFunc(m.Names, img.Names, sameName):
+			m.Pulled, m.Names = now, img.Names
+		default:
+			continue
+		}
+		c.PutImages[img.Key] = m
+	}
+	for k := range memory {
+		if !there[k] {
+			c.DropImages = append(c.DropImages, k)
+		}
+	}
+}
+
+func sameName(a, b policy.Name) bool {
+	return a.Name == b.Name && a.Target == b.Target && a.Updated.Equal(b.Updated)
+}
+
+// mendRemovals settles intents of a run that ended in the middle: the node says
+// whether the image went.
+func (r *Reconciler) mendRemovals(c *state.Change, removals map[policy.Key]state.Removal, images []policy.Image) {
+	for k, removal := range removals {
+		c.ClearRemovals = append(c.ClearRemovals, k)
+		if slices.ContainsFunc(images, func(i policy.Image) bool { return i.Key == k }) {
+			continue
+		}
+		c.Events = append(c.Events, state.Event{
+			At: c.At, Kind: state.EventRemoved, Image: k, Names: removal.Names, Reason: removal.Reason,
+			Detail: "found removed after a restart; what it freed was not measured",
+		})
+	}
+}

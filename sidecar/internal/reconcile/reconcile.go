@@ -1,0 +1,212 @@
+// Package reconcile keeps the state true to the node and removes what the rules
+// let go. It is told of containers by the plugin (Admit, Report, Sync), looks at
+// the node itself (Look), and acts on what policy.Plan decides (Run).
+//
+// One mutex orders all that changes the state. It is never held over a call to
+// containerd, and Admit does not take it.
+package reconcile
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/image-custodian/custodian/sidecar/internal/containerd"
+	"github.com/image-custodian/custodian/sidecar/internal/policy"
+	"github.com/image-custodian/custodian/sidecar/internal/state"
+)
+
+// node is the part of the runtime that a reconciler needs.
+type node interface {
+	Observe(ctx context.Context) containerd.Observation
+	Uses(ctx context.Context) ([]policy.Use, error)
+	Resolve(ctx context.Context, u policy.Use) policy.Use
+	Watch(ctx context.Context, changed func())
+	Hold(ctx context.Context, images []policy.Image) (hold, error)
+	DropStaleHolds(ctx context.Context) error
+}
+
+// hold keeps the content of images while their records are removed.
+type hold interface {
+	Remove(ctx context.Context, key policy.Key, claimed func() bool) error
+	Restore(ctx context.Context, key policy.Key) error
+	Release(ctx context.Context) (map[policy.Key]int64, error)
+}
+
+// client fits a containerd client to node.
+type client struct{ *containerd.Client }
+
+func (c client) Hold(ctx context.Context, images []policy.Image) (hold, error) {
+	return c.Client.Hold(ctx, images)
+}
+
+// Mode says what becomes of the images that the rules let go.
+type Mode string
+
+// The modes of cleaning.
+const (
+	ModeAuto Mode = "auto" // they are removed
+	ModePlan Mode = "plan" // they are shown, and stay
+	ModeOff  Mode = "off"  // the rules ask for nothing
+)
+
+// Config of a reconciler.
+type Config struct {
+	Mode  Mode
+	Rules policy.Rules
+	// Interval is the longest time between two looks at the node.
+	Interval time.Duration
+	// PluginSilence is how long after its last sign of life the plugin counts
+	// as gone; removals are held from then on.
+	PluginSilence time.Duration
+	// NotBefore is the build date of the program: while the wall clock is
+	// before it, nothing is removed, since containerd counts the expiry of
+	// leases by that clock.
+	NotBefore time.Time
+	// Wall is the wall clock, for display and for NotBefore.
+	Wall func() time.Time
+	// CompareAndDelete is false for a runtime that deletes a record without
+	// comparing its target: there nothing is removed.
+	CompareAndDelete bool
+}
+
+// Reconciler joins the plugin's word, the runtime's lists and the state.
+type Reconciler struct {
+	cfg   Config
+	node  node
+	store *state.Store
+	log   *slog.Logger
+	gate  *gate
+	wake  chan struct{}
+
+	// mu orders everything that reads the state in order to change it.
+	mu sync.Mutex
+	// started is the latest start of the sidecar or of the plugin's session.
+	started policy.Moment
+	session state.Session
+	// heard is the plugin's last sign of life in this run; nil = none yet.
+	heard *policy.Moment
+	// ended remembers recent ends, so that an older list cannot revive a use.
+	ended map[state.UseKey]policy.Moment
+	// volumes finds the image that a digest of an image volume belongs to.
+	index *policy.Index
+	// counters are the plugin's own, as it last told them.
+	counters Counters
+	sources  map[string]SourceState
+	last     *Look
+}
+
+// Counters are what the plugin counted since it started.
+type Counters struct {
+	Panics, Fallbacks, Registrations, Folded uint64
+}
+
+// SourceState says whether a source of the view answered last time.
+type SourceState struct {
+	Err   error
+	Since time.Time
+}
+
+// New makes a reconciler over a connected runtime and an open state.
+func New(cfg Config, c *containerd.Client, store *state.Store, log *slog.Logger) (*Reconciler, error) {
+	return newReconciler(cfg, client{c}, store, log)
+}
+
+func newReconciler(cfg Config, n node, store *state.Store, log *slog.Logger) (*Reconciler, error) {
+	session, err := store.Session()
+	if err != nil {
+		return nil, err
+	}
+	return &Reconciler{
+		cfg: cfg, node: n, store: store, log: log,
+		gate: newGate(), wake: make(chan struct{}, 1),
+		started: store.Clock().Now(), session: session,
+		ended: map[state.UseKey]policy.Moment{}, index: policy.NewIndex(nil),
+		sources: map[string]SourceState{},
+	}, nil
+}
+
+// Wake asks for a pass soon.
+func (r *Reconciler) Wake() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// minPause lies between two passes, however often the node wakes the loop.
+const minPause = time.Second
+
+// Run looks and removes until ctx is done: when something changed, when the
+// earliest image is due, and at the latest every Interval.
+func (r *Reconciler) Run(ctx context.Context) error {
+	if err := r.node.DropStaleHolds(ctx); err != nil {
+		r.log.Warn("leases of an earlier run stay until they expire", "err", err)
+	}
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		r.node.Watch(ctx, r.Wake)
+	}()
+	defer func() { <-watched }()
+
+	for {
+		next, err := r.pass(ctx)
+		if err != nil && ctx.Err() == nil {
+			r.log.Error("pass", "err", err)
+		}
+		pause := time.NewTimer(minPause)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return nil
+		case <-pause.C:
+		}
+		due := time.NewTimer(max(0, next-minPause))
+		select {
+		case <-ctx.Done():
+		case <-due.C:
+		case <-r.wake:
+		}
+		due.Stop()
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// pass looks once, acts once, and says when to pass again.
+func (r *Reconciler) pass(ctx context.Context) (time.Duration, error) {
+	look, err := r.Look(ctx)
+	if err != nil {
+		return r.cfg.Interval, err
+	}
+	more, err := r.remove(ctx, look)
+	if err != nil {
+		return r.cfg.Interval, err
+	}
+	if more {
+		return 0, nil
+	}
+	return r.untilNext(look), nil
+}
+
+// untilNext is the time until the earliest moment at which a decision of the
+// look can change without an event.
+func (r *Reconciler) untilNext(look *Look) time.Duration {
+	next := r.cfg.Interval
+	now := r.store.Clock().Now()
+	consider := func(m policy.Moment) {
+		if d := m.Sub(now); d > 0 && d < next {
+			next = d
+		}
+	}
+	consider(look.GraceEnds)
+	for _, d := range look.Decisions {
+		if d.Expires != nil {
+			consider(*d.Expires)
+		}
+	}
+	return next
+}

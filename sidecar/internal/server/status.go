@@ -1,0 +1,169 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/image-custodian/custodian/api/v1/control"
+	"github.com/image-custodian/custodian/sidecar/internal/policy"
+	"github.com/image-custodian/custodian/sidecar/internal/reconcile"
+	"github.com/image-custodian/custodian/sidecar/internal/state"
+)
+
+// statusEvents is how many events Status tells.
+const statusEvents = 10
+
+// Status implements control.ControlServer.
+func (s *ControlService) Status(ctx context.Context, _ *control.StatusRequest) (*control.StatusResponse, error) {
+	look, err := s.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	disk, err := s.about.Disk(ctx)
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	events, err := s.viewer.Events(statusEvents)
+	if err != nil {
+		return nil, status.Error(codes.Internal, err.Error())
+	}
+	response := &control.StatusResponse{
+		Node: s.about.Node, Version: s.about.Version, Runtime: s.about.Runtime, RuntimeVersion: s.about.RuntimeVersion,
+		StartedAt: stamp(s.about.Started),
+		DiskPath:  disk.Path, DiskSizeBytes: disk.SizeBytes, DiskUsedBytes: disk.UsedBytes,
+		CleanMode: string(s.about.Mode), ContainerdNamespaces: s.about.Namespaces,
+		Sources: sourcesTo(look), Holds: holdsTo(look),
+	}
+	if look.Complete() {
+		response.ViewAt = stamp(look.At)
+	}
+	tally(response, look)
+	for _, e := range events {
+		response.Events = append(response.Events, eventTo(e))
+	}
+	return response, nil
+}
+
+// tally counts the images by what is decided about them; a blob that images
+// share counts once, for the first in the order in use, kept, unused.
+func tally(out *control.StatusResponse, look *reconcile.Look) {
+	counted := map[string]bool{}
+	add := func(t *control.Tally, img policy.Image) {
+		t.Images++
+		for _, b := range img.Blobs {
+			if !counted[b.Digest] {
+				counted[b.Digest] = true
+				t.Bytes += uint64(max(0, b.Bytes))
+			}
+		}
+	}
+	var next *policy.Moment
+	for _, d := range look.Decisions {
+		if group(d) == groupUnused && d.Expires != nil && (next == nil || *d.Expires < *next) {
+			next = d.Expires
+		}
+	}
+	groups := []*control.Tally{{}, {}, {}}
+	out.InUse, out.Kept, out.Unused, out.Next = groups[0], groups[1], groups[2], &control.Tally{}
+	for g := range groups {
+		for i, d := range look.Decisions {
+			if group(d) == g {
+				add(groups[g], look.Images[i])
+			}
+		}
+	}
+	if next == nil {
+		return
+	}
+	counted = map[string]bool{}
+	due := max(*next, look.Now, look.GraceEnds)
+	for i, d := range look.Decisions {
+		if group(d) == groupUnused && d.Expires != nil && *d.Expires <= due {
+			add(out.Next, look.Images[i])
+		}
+	}
+	out.NextAt = stamp(state.Wall(due, look.Now, look.At))
+}
+
+const (
+	groupInUse = iota
+	groupKept
+	groupUnused
+)
+
+// group sorts a decision into in use, kept for good, or unused and waiting.
+func group(d policy.Decision) int {
+	switch d.Reason {
+	case policy.InUse, policy.ImageVolume, policy.Sandbox:
+		return groupInUse
+	case policy.NotExpired, policy.MinAge, policy.StartGrace, policy.ViewIncomplete, policy.Expired:
+		return groupUnused
+	default:
+		return groupKept
+	}
+}
+
+func sourcesTo(look *reconcile.Look) []*control.Source {
+	var sources []*control.Source
+	for _, name := range slices.Sorted(maps.Keys(look.Sources)) {
+		s := look.Sources[name]
+		source := &control.Source{Name: name, Ok: s.Err == nil, Since: stamp(s.Since)}
+		if s.Err != nil {
+			source.Error, source.Remedy = s.Err.Error(), remedies[name]
+		}
+		sources = append(sources, source)
+	}
+	return sources
+}
+
+var remedies = map[string]string{
+	reconcile.SourceContainerd: "systemctl status containerd",
+	reconcile.SourceCRI:        "crictl info",
+	reconcile.SourceNRI:        "systemctl status image-custodian-plugin, and see that NRI is not disabled in containerd's configuration",
+	reconcile.SourceClock:      "set the clock, then all goes on by itself",
+}
+
+// holdsTo tells for which causes nothing is removed now. A plugin that has not
+// synced yet is no trouble while the start grace lasts anyway.
+func holdsTo(look *reconcile.Look) []*control.Hold {
+	var holds []*control.Hold
+	grace := look.Now < look.GraceEnds
+	for _, source := range sourcesTo(look) {
+		if !source.GetOk() {
+			holds = append(holds, &control.Hold{
+				Reason: string(policy.ViewIncomplete), Detail: fmt.Sprintf("%s: %s", source.GetName(), source.GetError()),
+				Since: source.GetSince(), NeedsPerson: !grace || source.GetName() != reconcile.SourceNRI,
+			})
+		}
+	}
+	if grace {
+		end := state.Wall(look.GraceEnds, look.Now, look.At)
+		holds = append(holds, &control.Hold{
+			Reason: string(policy.StartGrace), Detail: "until " + end.Format(time.RFC3339),
+			Since: stamp(state.Wall(look.Started, look.Now, look.At)),
+		})
+	}
+	slices.SortStableFunc(holds, func(a, b *control.Hold) int { return cmp.Compare(needs(b), needs(a)) })
+	return holds
+}
+
+func needs(h *control.Hold) int {
+	if h.GetNeedsPerson() {
+		return 1
+	}
+	return 0
+}
+
+func eventTo(e state.Event) *control.Event {
+	return &control.Event{
+		At: stamp(e.At), Kind: string(e.Kind), Image: e.Image.ID, Names: e.Names,
+		Reason: string(e.Reason), FreedBytes: uint64(max(0, e.Freed)), Detail: e.Detail,
+	}
+}

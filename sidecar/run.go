@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/image-custodian/custodian/sidecar/internal/containerd"
+	"github.com/image-custodian/custodian/sidecar/internal/policy"
+	"github.com/image-custodian/custodian/sidecar/internal/reconcile"
+	"github.com/image-custodian/custodian/sidecar/internal/server"
+	"github.com/image-custodian/custodian/sidecar/internal/state"
+)
+
+const (
+	// interval is the longest time between two looks at the node.
+	interval = time.Minute
+	// pluginSilence is three signs of life of the plugin.
+	pluginSilence = 45 * time.Second
+	// connectTimeout bounds the first talk with containerd.
+	connectTimeout = 10 * time.Second
+)
+
+func runCommand() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run until told to stop",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := LoadConfig(path)
+			if err != nil {
+				return err
+			}
+			return run(cmd.Context(), cfg)
+		},
+	}
+	cmd.Flags().StringVar(&path, "config", "", "configuration file (default "+defaultConfigFile+", which may be absent)")
+	return cmd
+}
+
+func run(ctx context.Context, cfg Config) (err error) {
+	started := wallClock()
+	log := newLogger(cfg)
+
+	sockets := server.Sockets{Node: cfg.Node.Socket, Control: cfg.Control.Socket, ReaderGroup: cfg.Control.ReaderGroup}
+	srv, err := server.Listen(ctx, sockets)
+	if err != nil {
+		return err
+	}
+	served := false
+	defer func() {
+		if !served {
+			err = errors.Join(err, srv.Close())
+		}
+	}()
+
+	client, err := connect(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	versions, err := client.Versions(ctx)
+	if err != nil {
+		return err
+	}
+
+	store, err := state.Open(state.Options{Dir: cfg.State.Dir, MachineID: machineID(), MaxEvents: cfg.History.Events})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+
+	rec, err := reconcile.New(reconcile.Config{
+		Mode: cfg.Clean.Mode,
+		Rules: policy.Rules{
+			UnusedFor: time.Duration(cfg.Clean.UnusedFor), MinAge: time.Duration(cfg.Clean.MinAge),
+			StartGrace: time.Duration(cfg.Clean.StartGrace), KeepUnpullable: cfg.Clean.KeepUnpullable,
+		},
+		Interval: interval, PluginSilence: pluginSilence, NotBefore: buildDate(), Wall: wallClock,
+		CompareAndDelete: client.CompareAndDelete(),
+	}, client, store, log)
+	if err != nil {
+		return err
+	}
+
+	hostname, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("host name: %w", err)
+	}
+	nodeService := server.NewNodeService(rec, time.Duration(cfg.Guard.AdmitTimeout), log)
+	controlService := server.NewControlService(rec, server.About{
+		Node: hostname, Version: version, Revision: revision, GoVersion: runtime.Version(),
+		Runtime: versions.Runtime, RuntimeVersion: versions.RuntimeVersion, CRI: versions.CRIVersion,
+		Started: started, Mode: cfg.Clean.Mode, Namespaces: cfg.Containerd.Namespaces,
+		Disk: func(ctx context.Context) (server.Disk, error) {
+			d, err := client.Disk(ctx)
+			return server.Disk(d), err
+		},
+	})
+
+	log.Info("image-custodian-sidecar is up", "version", version, "revision", revision,
+		"runtime", versions.Runtime, "runtime_version", versions.RuntimeVersion, "state", store.Path(), "new_state", store.Created(), "clean", cfg.Clean.Mode)
+	group, ctx := errgroup.WithContext(ctx)
+	served = true
+	group.Go(func() error { return srv.Serve(ctx, nodeService, controlService) })
+	group.Go(func() error { return rec.Run(ctx) })
+	err = group.Wait()
+	log.Info("image-custodian-sidecar ends", "err", err)
+	return err
+}
+
+func connect(ctx context.Context, cfg Config, log *slog.Logger) (*containerd.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	return containerd.Connect(ctx, containerd.Config{Address: cfg.Containerd.Address, Namespaces: cfg.Containerd.Namespaces}, log)
+}
+
+func newLogger(cfg Config) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: cfg.Log.Level}
+	if cfg.Log.Format == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, opts))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, opts))
+}
+
+// machineID tells a state that was copied from another machine. A machine
+// without the file has no ID, and its state is taken as its own.
+func machineID() string {
+	data, err := os.ReadFile("/etc/machine-id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}
