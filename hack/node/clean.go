@@ -24,38 +24,10 @@ const (
 // removes it. left names what an orderly stop would not have left, after
 // processes had settle to end by themselves; err says what stayed.
 func (n *Node) clean(ctx context.Context, settle time.Duration) (left []string, err error) {
-	seen := make(map[int]bool)
-	var orphans []string
-	deadline := time.Now().Add(settle)
-	end := deadline.Add(forceTimeout)
-	for {
-		found, err := n.processes()
-		if err != nil {
-			return left, fmt.Errorf("processes: %w", err)
-		}
-		if len(found) == 0 {
-			break
-		}
-		if time.Now().After(end) {
-			return left, fmt.Errorf("process %v does not die", found[0])
-		}
-		if time.Now().After(deadline) {
-			for _, p := range found {
-				if !seen[p.pid] {
-					seen[p.pid] = true
-					left = append(left, p.String())
-				}
-				orphans = append(orphans, p.foreignCgroups...)
-				if err := unix.Kill(p.pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-					return left, fmt.Errorf("%v: kill: %w", p, err)
-				}
-			}
-		}
-		if err := pause(ctx, look); err != nil {
-			return left, err
-		}
+	left, orphans, err := n.cleanProcesses(ctx, settle)
+	if err != nil {
+		return left, err
 	}
-
 	steps := []func(context.Context) ([]string, error){
 		n.cleanMounts, n.findSockets, n.cleanBridge, n.cleanNetworkCache,
 		func(ctx context.Context) ([]string, error) { return n.cleanCgroups(ctx, orphans) },
@@ -67,6 +39,51 @@ func (n *Node) clean(ctx context.Context, settle time.Duration) (left []string, 
 		errs = append(errs, err)
 	}
 	return left, errors.Join(errs...)
+}
+
+// cleanProcesses waits for the node's processes to end and kills the rest;
+// those that merely name the node are reported and left alone. orphans are
+// cgroups of killed ones outside of the node's own.
+func (n *Node) cleanProcesses(ctx context.Context, settle time.Duration) (left, orphans []string, err error) {
+	named := make(map[int]bool)
+	patience := time.Now().Add(settle)
+	end := patience.Add(forceTimeout)
+	for {
+		found, err := n.processes()
+		if err != nil {
+			return left, orphans, fmt.Errorf("processes: %w", err)
+		}
+		waiting := !time.Now().After(patience)
+		alive := found[:0:0]
+		for _, p := range found {
+			if !p.mere || waiting {
+				alive = append(alive, p)
+			}
+			if waiting {
+				continue
+			}
+			if !named[p.pid] {
+				named[p.pid] = true
+				left = append(left, p.String())
+				orphans = append(orphans, p.foreignCgroups...)
+			}
+			if p.mere {
+				continue
+			}
+			if err := unix.Kill(p.pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				return left, orphans, fmt.Errorf("%v: kill: %w", p, err)
+			}
+		}
+		if len(alive) == 0 {
+			return left, orphans, nil
+		}
+		if time.Now().After(end) {
+			return left, orphans, fmt.Errorf("%v does not die", alive[0])
+		}
+		if err := pause(ctx, look); err != nil {
+			return left, orphans, err
+		}
+	}
 }
 
 // cleanMounts includes the network namespaces: they are mounts in StateDir.

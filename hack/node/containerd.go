@@ -110,6 +110,7 @@ func (n *Node) startContainerd(ctx context.Context) error {
 	if err := n.waitReady(ctx, p); err != nil {
 		return fmt.Errorf("node %s: containerd: %w; its log ends with\n%s", n.Name, err, n.logTail(4096))
 	}
+	n.booted = true
 	return nil
 }
 
@@ -127,8 +128,8 @@ func (n *Node) waitReady(ctx context.Context, p *process) error {
 			return fmt.Errorf("ended at its start: %v", p.cmd.ProcessState)
 		default:
 		}
-		if pause(ctx, 3*time.Millisecond) != nil {
-			return fmt.Errorf("not ready: %w", err)
+		if end := pause(ctx, 3*time.Millisecond); end != nil {
+			return fmt.Errorf("not ready: %w (%w)", err, end)
 		}
 	}
 }

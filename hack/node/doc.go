@@ -24,6 +24,8 @@
 // (in every hierarchy), one bridge, and one owner record in
 // /run/image-custodian-nodes. The programs are built once per version and
 // Go release, into the user's cache directory, so outside of any clone.
+// (`ctr run` makes one more cgroup, named after the containerd namespace, that
+// it never removes; with --cgroup one can say where.)
 //
 // # What a SIGKILL leaves
 //

@@ -3,23 +3,61 @@
 package node
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"golang.org/x/sync/errgroup"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
+
+// asOwner makes the test binary the owner of a node, to be killed.
+const asOwner = "NODE_TEST_OWNER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asOwner) != "" {
+		own()
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// own runs a pod on a node, says so, and waits for SIGKILL.
+func own() {
+	ctx := context.Background()
+	n, err := Start(ctx, Options{})
+	if err == nil {
+		_, _, err = n.Run(ctx, PodOptions{}, ContainerOptions{Image: n.Pause})
+	}
+	if err != nil {
+		fmt.Println("error:", err)
+		os.Exit(1)
+	}
+	fmt.Println(n.Name)
+	select {}
+}
 
 // TestNode holds the promises of the package on two nodes side by side: they
 // boot, run containers, survive a restart of containerd, share nothing, and
 // leave nothing.
 func TestNode(t *testing.T) {
+	t.Run("side by side", testSideBySide)
+	t.Run("left behind", testLeftBehind)
+	t.Run("cancelled", testCancelled)
+	t.Run("owner killed", testOwnerKilled)
+}
+
+func testSideBySide(t *testing.T) {
 	nodes := make([]*Node, 2)
 	began := time.Now()
 	var g errgroup.Group
@@ -101,10 +139,8 @@ func exercise(t *testing.T, n *Node, killShim bool) error {
 	if err != nil || !strings.Contains(string(out), "layer-0") {
 		t.Errorf("crictl exec: %v\n%s", err, out)
 	}
-	// A container past CRI and without its cgroup parent.
-	if out, err := n.Command(ctx, "ctr", "run", "-d", "--null-io", "--runc-binary", filepath.Join(n.Dir, "bin/runc"),
-		"--runc-root", filepath.Join(n.Dir, "runc"), second, n.Name+"-aside").CombinedOutput(); err != nil {
-		t.Errorf("ctr run: %v\n%s", err, out)
+	if err := runAside(t, n, second); err != nil {
+		return err
 	}
 
 	if killShim {
@@ -142,6 +178,21 @@ func exercise(t *testing.T, n *Node, killShim bool) error {
 	return err
 }
 
+// runAside runs a container past CRI, in another containerd namespace. ctr
+// makes a cgroup named after that: the node's own name leaves nothing behind.
+func runAside(t *testing.T, n *Node, ref string) error {
+	for _, args := range [][]string{
+		{"images", "pull", "--plain-http", ref},
+		{"run", "-d", "--null-io", "--runc-root", filepath.Join(n.Dir, "runc"), ref, "aside"},
+	} {
+		args = append([]string{"-n", n.Name}, args...)
+		if out, err := n.Command(t.Context(), "ctr", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("ctr %v: %w\n%s", args, err, out)
+		}
+	}
+	return nil
+}
+
 // shimOf returns the PID of one shim of the node.
 func shimOf(n *Node) (int, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -155,4 +206,95 @@ func shimOf(n *Node) (int, error) {
 		}
 	}
 	return 0, os.ErrNotExist
+}
+
+// testLeftBehind makes leftovers of several kinds and wants each one named
+// and gone.
+func testLeftBehind(t *testing.T) {
+	n, err := Start(t.Context(), Options{ContainerdConfig: "[debug]\nlevel = 'info'"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mnt := filepath.Join(n.Dir, "mnt")
+	if err := errors.Join(os.Mkdir(mnt, 0o755), syscall.Mount("none", mnt, "tmpfs", 0, "")); err != nil {
+		t.Error(err)
+	}
+	forgotten := n.Command(context.Background(), "sleep", "1000")
+	if err := forgotten.Start(); err != nil {
+		t.Error(err)
+	}
+	cgroup := "/sys/fs/cgroup/pids" + n.CgroupParent + "/forgotten"
+	if !exists("/sys/fs/cgroup/pids") {
+		cgroup = "/sys/fs/cgroup" + n.CgroupParent + "/forgotten"
+	}
+	if err := os.MkdirAll(cgroup, 0o755); err != nil {
+		t.Error(err)
+	}
+	err = n.Stop(t.Context())
+	for _, want := range []string{"mount " + mnt, "sleep 1000", "cgroup " + n.CgroupParent + "/forgotten"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Stop = %v, want an error that names %q", err, want)
+		}
+	}
+	if err := forgotten.Wait(); err == nil {
+		t.Error("the forgotten process ended well, want it killed")
+	}
+	if exists(n.Dir) || exists(cgroup) {
+		t.Error("Stop named leftovers but did not remove them")
+	}
+}
+
+// testCancelled interrupts starts at different moments.
+func testCancelled(t *testing.T) {
+	for _, after := range []time.Duration{0, 20, 60, 100} {
+		ctx, cancel := context.WithTimeout(t.Context(), after*time.Millisecond)
+		n, err := Start(ctx, Options{})
+		cancel()
+		if err == nil { // was faster
+			if err := n.Stop(ctx); err != nil {
+				t.Errorf("after %d ms: %v", after, err)
+			}
+			continue
+		}
+		if !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "stop node") {
+			t.Errorf("after %d ms: %v", after, err)
+		}
+	}
+}
+
+func testOwnerKilled(t *testing.T) {
+	owner := exec.CommandContext(t.Context(), os.Args[0])
+	owner.Env = append(os.Environ(), asOwner+"=1")
+	out, err := owner.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := owner.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Error(err)
+	}
+	name := strings.TrimSpace(line)
+	swept, err := Sweep(t.Context())
+	if err != nil || slices.Contains(swept, name) {
+		t.Errorf("Sweep = %v, %v while the owner of %s lives", swept, err, name)
+	}
+	if err := owner.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	if err := owner.Wait(); err == nil {
+		t.Error("the owner ended well")
+	}
+	began := time.Now()
+	swept, err = Sweep(t.Context())
+	if err != nil || !slices.Contains(swept, name) {
+		t.Errorf("Sweep = %v, %v, want %s", swept, err, name)
+	}
+	t.Logf("swept in %v", time.Since(began))
+	left, err := newNode(name, filepath.Join(os.TempDir(), name)).clean(t.Context(), 0)
+	if err != nil || len(left) > 0 || exists(filepath.Join(os.TempDir(), name)) {
+		t.Errorf("after the sweep: %v, %v", left, err)
+	}
 }

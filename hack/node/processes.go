@@ -15,6 +15,9 @@ type nodeProcess struct {
 	pid     int
 	command string
 	why     string
+	// mere: only the command line names the node. That is no proof that the
+	// process is part of it: it may be somebody's `tail -f containerd.log`.
+	mere bool
 	// foreignCgroups are paths outside of the node's cgroup in which a
 	// container was run past CRI, as ctr does.
 	foreignCgroups []string
@@ -25,9 +28,9 @@ func (p nodeProcess) String() string {
 }
 
 // processes finds the node's processes: in its cgroup; or with its directory
-// in the command line, the environment, the executable or the working
-// directory; or with a root file system made of its snapshots. This process
-// and its ancestors are nobody's leftover, zombies neither.
+// in the environment, the executable, the working directory or the command
+// line; or with a root file system made of its snapshots. This process and
+// its ancestors are nobody's leftover, zombies neither.
 func (n *Node) processes() ([]nodeProcess, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -72,8 +75,6 @@ func (n *Node) inspect(pid int) (nodeProcess, bool) {
 	switch {
 	case mentions(cgroups, n.CgroupParent):
 		p.why = "cgroup"
-	case mentions(cmdline, n.Dir):
-		p.why = "command line"
 	case mentions(link("exe"), n.Dir):
 		p.why = "executable"
 	case mentions(link("cwd"), n.Dir):
@@ -83,6 +84,8 @@ func (n *Node) inspect(pid int) (nodeProcess, bool) {
 	case mentions(rootMount(read("mountinfo")), n.Dir):
 		p.why = "root file system"
 		p.foreignCgroups = foreignCgroups(cgroups, read("../self/cgroup"))
+	case mentions(cmdline, n.Dir):
+		p.why, p.mere = "command line", true
 	default:
 		return nodeProcess{}, false
 	}

@@ -75,8 +75,8 @@ func (n *Node) remove() error {
 // undoes networks and mounts in order; where a test has killed it, it is
 // started once more.
 func (n *Node) drain(ctx context.Context) error {
-	if n.conn == nil || !exists(n.ContainerdRootDir) {
-		return nil // never came so far
+	if !n.booted {
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
