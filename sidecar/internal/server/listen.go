@@ -132,7 +132,7 @@ func (s *Server) Close() error {
 // Serve answers until ctx is done, then lets running calls end.
 func (s *Server) Serve(ctx context.Context, nodeService node.NodeService, controlService control.ControlServer) error {
 	var err error
-	s.node, err = ttrpc.NewServer(ttrpc.WithServerHandshaker(ttrpc.UnixSocketRequireSameUser()))
+	s.node, err = ttrpc.NewServer(ttrpc.WithServerHandshaker(ttrpc.UnixSocketRequireUidGid(os.Geteuid(), -1)))
 	if err != nil {
 		return fmt.Errorf("node service: %w", err)
 	}
