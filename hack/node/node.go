@@ -130,7 +130,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 // create names the node, makes its directory and records who owns it.
 func create(o Options, log io.Writer) (*Node, error) {
 	suffix := make([]byte, 4)
-	rand.Read(suffix) //nolint:errcheck // never fails, by its contract
+	rand.Read(suffix) // never fails, by its contract
 	name := "icn-" + hex.EncodeToString(suffix)
 
 	dir := o.Dir

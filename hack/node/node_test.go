@@ -50,6 +50,8 @@ func own() {
 // TestNode holds the promises of the package on two nodes side by side: they
 // boot, run containers, survive a restart of containerd, share nothing, and
 // leave nothing.
+//
+//nolint:paralleltest // a start beside "owner killed" would sweep its node first
 func TestNode(t *testing.T) {
 	t.Run("side by side", testSideBySide)
 	t.Run("left behind", testLeftBehind)
