@@ -31,6 +31,9 @@ func BuildCustodian(ctx context.Context, dir string, tags ...string) error {
 	if err != nil {
 		return fmt.Errorf("find the repository: %w", err)
 	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
 	for folder, name := range custodianPrograms {
 		args := []string{"build", "-trimpath", "-tags", strings.Join(tags, ","), "-o", filepath.Join(dir, name), folder}
 		cmd := exec.CommandContext(ctx, goTool, args...)
@@ -236,3 +239,12 @@ func (c *Custodian) spawn(logFile string, env []string, program string, args ...
 // SetEnv replaces what is added to the sidecar's environment, from its next
 // start on.
 func (c *Custodian) SetEnv(env ...string) { c.options.Env = env }
+
+// Forget lets go of a sidecar that ended by itself, as a test expected.
+func (c *Custodian) Forget() error {
+	if c.sidecar == nil || !c.sidecar.ended() {
+		return errors.New("the sidecar has not ended")
+	}
+	c.sidecar = nil
+	return nil
+}
