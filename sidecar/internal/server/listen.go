@@ -94,14 +94,15 @@ func Listen(ctx context.Context, sockets Sockets) (*Server, error) {
 			return nil, fmt.Errorf("reader_group %s: %w", sockets.ReaderGroup, err)
 		}
 	}
+	// First, because the node socket usually lies in a directory below it.
+	if err := os.MkdirAll(filepath.Dir(sockets.Control), 0o755); err != nil {
+		return nil, fmt.Errorf("directory of the control socket: %w", err)
+	}
 	if err := os.MkdirAll(filepath.Dir(sockets.Node), 0o700); err != nil {
 		return nil, fmt.Errorf("directory of the node socket: %w", err)
 	}
 	if err := os.Chmod(filepath.Dir(sockets.Node), 0o700); err != nil { //nolint:gosec // a directory needs x
 		return nil, fmt.Errorf("directory of the node socket: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Dir(sockets.Control), 0o755); err != nil {
-		return nil, fmt.Errorf("directory of the control socket: %w", err)
 	}
 	s := &Server{}
 	for i, want := range []struct {

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/ttrpc"
+
+	"github.com/image-custodian/custodian/api/v1/node"
+)
+
+const (
+	// linger gathers the events of one pod into one message.
+	linger = 200 * time.Millisecond
+	// signOfLife is the longest time between two messages of a live session.
+	signOfLife = 15 * time.Second
+	// maxBatch and syncChunk keep a message far below the 4 MiB of ttrpc: a use
+	// has at most some 70 KiB, of bounded strings.
+	maxBatch  = 32
+	syncChunk = 32
+	// sendTimeout bounds one message; it waits for the sidecar's disk.
+	sendTimeout = 10 * time.Second
+	// farewell bounds the word that the session is over, at the end.
+	farewell = time.Second
+)
+
+// sender brings the ledger to the sidecar, one message after the other.
+type sender struct {
+	socket   string
+	ledger   *ledger
+	admitter *admitter // is told the timeout, tells its counter
+	log      *slog.Logger
+
+	runtime, runtimeVersion atomic.Value // string
+	panics, registrations   atomic.Uint64
+
+	client *ttrpc.Client // nil = not connected
+	lost   error         // the last failure that was logged
+}
+
+// run sends until ctx is done, and then says once that nobody watches any more.
+func (s *sender) run(ctx context.Context) {
+	defer func() { closeClient(s.client, s.log) }()
+	pause := newBackoff(100*time.Millisecond, 5*time.Second)
+	said := false
+	for {
+		timer := time.NewTimer(signOfLife)
+		if s.ledger.pending() {
+			timer.Reset(0)
+		}
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			s.ledger.end()
+			bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+			defer cancel()
+			s.note(s.flush(bye, &said))
+			return
+		case <-s.ledger.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+		sleep(ctx, linger)
+		if err := s.flush(ctx, &said); err != nil && ctx.Err() == nil {
+			s.note(err)
+			closeClient(s.client, s.log)
+			s.client = nil
+			pause.wait(ctx)
+			continue
+		}
+		s.note(nil)
+		pause.reset()
+	}
+}
+
+// note logs a failure when it begins and when it ends, not each time.
+func (s *sender) note(err error) {
+	switch {
+	case err != nil && (s.lost == nil || s.lost.Error() != err.Error()):
+		s.log.Warn("the sidecar is away, events are kept", "err", err)
+	case err == nil && s.lost != nil:
+		s.log.Info("the sidecar is back")
+	}
+	s.lost = err
+}
+
+// flush sends what is due. said remembers that a session's end was told.
+func (s *sender) flush(ctx context.Context, said *bool) error {
+	if s.client == nil {
+		client, err := connect(ctx, s.socket)
+		if err != nil {
+			return err
+		}
+		s.client = client
+	}
+	out := s.ledger.next(maxBatch)
+	switch {
+	case out.session == "" || out.over && *said && len(out.events) == 0:
+		return nil
+	case out.syncDue && !out.over:
+		*said = false
+		return s.sync(ctx)
+	}
+	wanted, err := s.report(ctx, out)
+	if err != nil {
+		return err
+	}
+	*said = out.over
+	switch {
+	case wanted && !out.over:
+		s.ledger.wantSync(out.session)
+	case len(out.events) > 0: // also of a session that is over and unknown: the next one begins with a list
+		s.ledger.ack(out.session, out.events[len(out.events)-1].GetNumber())
+	}
+	return nil
+}
+
+func (s *sender) report(ctx context.Context, out outgoing) (wanted bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	answer, err := node.NewNodeClient(s.client).Report(ctx, &node.ReportRequest{
+		Session: out.session, Events: out.events, Disconnected: out.over, PluginVersion: version,
+		Counters: &node.Counters{
+			Panics: s.panics.Load(), Fallbacks: s.admitter.fallbacks.Load(),
+			Registrations: s.registrations.Load(), Folded: out.folded,
+		},
+	})
+	if err != nil {
+		return false, fmt.Errorf("report: %w", err)
+	}
+	return answer.GetSyncWanted(), nil
+}
+
+// sync sends the whole list, in chunks.
+func (s *sender) sync(ctx context.Context) (err error) {
+	l := s.ledger.makeSync()
+	defer func() { s.ledger.syncDone(l, err == nil) }()
+	for _, chunk := range s.chunks(l) {
+		if err := s.sendChunk(ctx, chunk); err != nil {
+			return fmt.Errorf("sync: %w", err)
+		}
+	}
+	s.log.Info("the sidecar is in sync", "session", l.session, "uses", len(l.uses))
+	return nil
+}
+
+func (s *sender) chunks(l list) []*node.SyncRequest {
+	var chunks []*node.SyncRequest
+	for len(chunks) == 0 || len(l.uses)+len(l.pods)+len(l.ended) > 0 {
+		chunk := &node.SyncRequest{
+			Session: l.session, Number: l.number, Generation: l.generation, Chunk: uint32(len(chunks)),
+			Runtime: text(&s.runtime), RuntimeVersion: text(&s.runtimeVersion), PluginVersion: version,
+		}
+		chunk.Uses, l.uses = take(l.uses)
+		chunk.Pods, l.pods = take(l.pods)
+		chunk.Ended, l.ended = take(l.ended)
+		chunks = append(chunks, chunk)
+	}
+	chunks[len(chunks)-1].Last = true
+	return chunks
+}
+
+func take[T any](all []T) (first, rest []T) {
+	n := min(syncChunk, len(all))
+	return all[:n], all[n:]
+}
+
+func text(v *atomic.Value) string {
+	s, _ := v.Load().(string) //nolint:revive // unset is empty
+	return s
+}
+
+func (s *sender) sendChunk(ctx context.Context, chunk *node.SyncRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	answer, err := node.NewNodeClient(s.client).Sync(ctx, chunk)
+	if err != nil {
+		return err
+	}
+	if t := answer.GetAdmitTimeout(); t > 0 {
+		s.admitter.timeout.Store(t)
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
