@@ -28,7 +28,7 @@ func TestBadInput(t *testing.T) {
 	}
 	// elsewhere is a configuration that shares nothing with the running sidecar.
 	elsewhere := func(name, more string) string {
-		return write(name, "[containerd]\naddress = \""+w.ContainerdAddress+"\"\n[node]\nsocket = \""+files+"/"+name+"/n/node.sock\"\n[state]\ndir = \""+files+"/"+name+".state\"\n[control]\nsocket = \""+files+"/"+name+"/control.sock\"\n"+more)
+		return write(name, "[containerd]\naddress = \""+w.ContainerdAddress+"\"\n[node]\nsocket = \""+files+"/"+name+".d/n/node.sock\"\n[state]\ndir = \""+files+"/"+name+".state\"\n[control]\nsocket = \""+files+"/"+name+".d/control.sock\"\n"+more)
 	}
 	damaged := elsewhere("damaged", "")
 	w.must(os.MkdirAll(damaged+".state", 0o700))
@@ -43,7 +43,7 @@ func TestBadInput(t *testing.T) {
 		args    []string
 		want    []string
 	}{
-		"no containerd at the address": {"image-custodian-sidecar", []string{"run", "--config", write("nobody", "[containerd]\naddress = \"/nowhere/containerd.sock\"\n[node]\nsocket = \""+files+"/x/n/node.sock\"\n[control]\nsocket = \""+files+"/x/control.sock\"\n")}, []string{"/nowhere/containerd.sock"}},
+		"no containerd at the address": {"image-custodian-sidecar", []string{"run", "--config", write("nobody", "[containerd]\naddress = \"/nowhere/containerd.sock\"\n[node]\nsocket = \""+files+"/x.d/n/node.sock\"\n[control]\nsocket = \""+files+"/x.d/control.sock\"\n")}, []string{"/nowhere/containerd.sock"}},
 		"not containerd":               {"image-custodian-sidecar", []string{"run", "--config", replaceIn(elsewhere("other", ""), w.ContainerdAddress, w.NRISocket)}, []string{w.NRISocket}},
 		"socket taken":                 {"image-custodian-sidecar", []string{"run", "--config", c.SidecarConfig}, []string{c.NodeSocket, "another"}},
 		"state locked":                 {"image-custodian-sidecar", []string{"run", "--config", locked}, []string{c.StateFile, "locked", "another"}},

@@ -27,10 +27,10 @@ func TestCase08ManyNames(t *testing.T) {
 		t.Fatalf("a:1 is %s, b:2 is %s", id, same)
 	}
 	target := w.target(a).Target.Digest
-	before := w.stored()
 	pod, container, err := w.Run(w.ctx, node.PodOptions{Name: "user"}, node.ContainerOptions{Image: b})
 	w.must(err)
 
+	before := w.stored() // the sandbox's image is there by now
 	records := w.records(target.String())
 	if len(records) != 5 { // two tags, two digests, and the ID
 		t.Fatalf("records = %v", records)

@@ -1,0 +1,59 @@
+# Image Custodian. `make` alone tells what there is.
+
+# sudo drops Go from PATH: find it where it usually is.
+GO      ?= $(or $(shell command -v go),/usr/local/go/bin/go)
+GOFMT   := $(dir $(GO))gofmt
+export PATH := $(dir $(GO)):$(PATH)
+
+VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+REVISION := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+DATE     := $(shell git log -1 --format=%cI 2>/dev/null)
+LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION) -X main.date=$(DATE)
+TOOLS     = $$(hack/tools/build)
+
+.DEFAULT_GOAL := help
+
+help: ## Tell what there is.
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+build: ## Build the programs into bin/: static and reproducible.
+	@for p in plugin:image-custodian-plugin sidecar:image-custodian-sidecar cli:custodianctl; do CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/$${p#*:} ./$${p%:*} || exit 1; done
+
+demo: ## Show the main job on a private real node (as root).
+	$(GO) run ./hack/demo
+
+node: build ## A shell on a private real node with image-custodian on it (as root).
+	$(GO) run ./hack/node/cmd/node
+
+test: unit e2e ## All tests (as root).
+
+unit: ## Unit tests with the race detector; no root, seconds.
+	$(GO) test -race $(TESTFLAGS) ./...
+
+e2e: ## End-to-end tests on private real nodes (as root).
+	@test "$$(id -u)" = 0 || { echo "the end-to-end tests need root"; exit 1; }
+	$(GO) test -tags e2e -count=1 -v -timeout 20m ./hack/node/... ./test/e2e/...
+
+case: ## One end-to-end case: make case N=08 (as root).
+	$(GO) test -tags e2e -count=1 -v -run '^TestCase$(N)' ./test/e2e/...
+
+bench-hook: ## What the plugin costs a container creation (as root, minutes).
+	$(GO) run ./hack/benchhook $(ARGS)
+
+proto: ## Generate api/v1 from the protos.
+	cd api && PATH="$(TOOLS):$$PATH" sh -ec 'buf lint; for s in node control; do buf generate --template buf.gen.$$s.yaml; done'
+
+fmt: ## Format the code.
+	$(GOFMT) -w $$(git ls-files '*.go')
+
+lint: ## golangci-lint, and shellcheck for the scripts.
+	"$(TOOLS)"/golangci-lint run ./...
+	shellcheck .ci/run hack/tools/build hack/check/docs hack/check/vulnerabilities
+
+vuln: ## Known vulnerabilities in what is called, without a network service.
+	hack/check/vulnerabilities
+
+clean: ## Remove what was built into the clone.
+	rm -rf bin dist .cache
+
+.PHONY: help build demo node test unit e2e case bench-hook proto fmt lint vuln clean
