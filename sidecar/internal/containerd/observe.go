@@ -154,19 +154,17 @@ func addRecord(byID map[string]*policy.Image, ns string, record images.Image, r 
 
 // resolveAll resolves the targets of records, those not yet known in parallel.
 func (c *Client) resolveAll(ctx context.Context, ns string, records []images.Image) (map[target]resolved, error) {
+	begun := map[target]bool{}
 	known := map[target]resolved{}
-	var mu sync.Mutex
+	var mu sync.Mutex // guards known
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(4)
 	for _, record := range records {
 		t := target{ns, record.Target.Digest.String()}
-		mu.Lock()
-		_, done := known[t]
-		known[t] = resolved{}
-		mu.Unlock()
-		if done {
+		if begun[t] {
 			continue
 		}
+		begun[t] = true
 		group.Go(func() error {
 			r, err := c.resolveOne(ctx, t, record)
 			if err != nil {

@@ -3,6 +3,7 @@ package state
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -105,6 +106,7 @@ func (s *Store) Commit(c Change) error {
 	err := s.db.Update(func(tx *bbolt.Tx) error {
 		w := writer{tx: tx, at: c.At}
 		for _, u := range c.PutUses {
+			w.require(u.ContainerID != "", "a use has no container")
 			w.put(bucketUses, key(u.ContainerdNamespace, u.ContainerID), u)
 		}
 		for k, at := range c.EndUses {
@@ -114,6 +116,7 @@ func (s *Store) Commit(c Change) error {
 			w.raise(k, at)
 		}
 		for k, m := range c.PutImages {
+			w.require(k.ID != "", "an image has no ID")
 			w.put(bucketImages, imageKey(k), m)
 		}
 		for _, k := range c.DropImages {
@@ -162,6 +165,13 @@ func (w *writer) put(bucket, k []byte, v any) {
 func (w *writer) delete(bucket, k []byte) {
 	if w.err == nil {
 		w.err = w.tx.Bucket(bucket).Delete(k)
+	}
+}
+
+// require refuses a change that Check would call a fault of the file.
+func (w *writer) require(ok bool, fault string) {
+	if !ok && w.err == nil {
+		w.err = errors.New(fault)
 	}
 }
 

@@ -127,6 +127,22 @@ func TestReopenKeepsAll(t *testing.T) {
 	}
 }
 
+// What Check would call a fault never gets into the file.
+func TestCommitRefusesNonsense(t *testing.T) {
+	s := open(t, t.TempDir())
+	for name, c := range map[string]Change{
+		"image without ID":      {PutImages: map[policy.Key]policy.Memory{{ContainerdNamespace: "k8s.io"}: {}}},
+		"use without container": {PutUses: []policy.Use{{ContainerdNamespace: "k8s.io"}}, Session: &Session{ID: "s"}},
+	} {
+		if err := s.Commit(c); err == nil {
+			t.Errorf("%s: is stored", name)
+		}
+	}
+	if session, err := s.Session(); err != nil || session.ID != "" {
+		t.Errorf("session = %+v, %v: a refused change is stored in part", session, err)
+	}
+}
+
 func TestEventsAreBounded(t *testing.T) {
 	s := open(t, t.TempDir())
 	for i := range 12 {
