@@ -129,13 +129,13 @@ func probe(ctx context.Context, client *ttrpc.Client) error {
 }
 
 // connect dials the sidecar. A client is dead for good once its connection is.
-func connect(ctx context.Context, socket string) (*ttrpc.Client, error) {
+func connect(ctx context.Context, socket string, opts ...ttrpc.ClientOpts) (*ttrpc.Client, error) {
 	dialer := net.Dialer{Timeout: probeTimeout}
 	conn, err := dialer.DialContext(ctx, "unix", socket)
 	if err != nil {
 		return nil, fmt.Errorf("sidecar: %w", err)
 	}
-	return ttrpc.NewClient(conn), nil
+	return ttrpc.NewClient(conn, opts...), nil
 }
 
 func closeClient(client *ttrpc.Client, log *slog.Logger) {

@@ -69,7 +69,7 @@ func (l *ledger) begin(pods []*node.Pod, uses []*node.Use) {
 	for _, u := range uses {
 		l.uses[u.GetContainerId()] = u
 	}
-	l.notify()
+	l.poke()
 }
 
 // end marks the session as over: nobody watches until the next one begins.
@@ -78,11 +78,12 @@ func (l *ledger) end() {
 	defer l.mu.Unlock()
 	if l.session != "" {
 		l.over = true
-		l.notify()
+		l.poke()
 	}
 }
 
-func (l *ledger) notify() {
+// poke makes the sender look, though there is nothing new.
+func (l *ledger) poke() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -170,7 +171,7 @@ func (l *ledger) add(e *node.Event, image *node.Image) {
 	} else {
 		l.queue = append(l.queue, entry{e, image})
 	}
-	l.notify()
+	l.poke()
 }
 
 // fold keeps of an event what no later list can tell: an end.
@@ -235,7 +236,7 @@ func (l *ledger) wantSync(session string) {
 	defer l.mu.Unlock()
 	if session == l.session {
 		l.syncDue = true
-		l.notify()
+		l.poke()
 	}
 }
 

@@ -48,7 +48,7 @@ func (s *sender) run(ctx context.Context) {
 	said := false
 	for {
 		timer := time.NewTimer(signOfLife)
-		if s.ledger.pending() {
+		if s.lost != nil || s.ledger.pending() {
 			timer.Reset(0)
 		}
 		select {
@@ -90,7 +90,8 @@ func (s *sender) note(err error) {
 // flush sends what is due. said remembers that a session's end was told.
 func (s *sender) flush(ctx context.Context, said *bool) error {
 	if s.client == nil {
-		client, err := connect(ctx, s.socket)
+		// A sidecar that was restarted hears from the plugin at once.
+		client, err := connect(ctx, s.socket, ttrpc.WithOnClose(s.ledger.poke))
 		if err != nil {
 			return err
 		}

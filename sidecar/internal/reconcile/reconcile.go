@@ -135,8 +135,15 @@ func (r *Reconciler) Wake() {
 	}
 }
 
-// minPause lies between two passes, however often the node wakes the loop.
-const minPause = time.Second
+const (
+	// minPause lies between two passes, however often the node wakes the loop.
+	minPause = time.Second
+	// retryPause is how soon a source that failed is asked again.
+	retryPause = 15 * time.Second
+	// restFactor bounds what passes cost on a node that changes all the time:
+	// the loop rests that many times as long as a pass took.
+	restFactor = 20
+)
 
 // Run looks and removes until ctx is done: when something changed, when the
 // earliest image is due, and at the latest every Interval.
@@ -152,18 +159,20 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	defer func() { <-watched }()
 
 	for {
+		began := time.Now()
 		next, err := r.pass(ctx)
+		rest := max(minPause, restFactor*time.Since(began))
 		if err != nil && ctx.Err() == nil {
 			r.log.Error("pass", "err", err)
 		}
-		pause := time.NewTimer(minPause)
+		pause := time.NewTimer(rest)
 		select {
 		case <-ctx.Done():
 			pause.Stop()
 			return nil
 		case <-pause.C:
 		}
-		due := time.NewTimer(max(0, next-minPause))
+		due := time.NewTimer(max(0, next-rest))
 		select {
 		case <-ctx.Done():
 		case <-due.C:
@@ -203,6 +212,9 @@ func (r *Reconciler) untilNext(look *Look) time.Duration {
 		}
 	}
 	consider(look.GraceEnds)
+	if !look.Complete() {
+		consider(now.Add(retryPause))
+	}
 	for _, d := range look.Decisions {
 		if d.Expires != nil {
 			consider(*d.Expires)

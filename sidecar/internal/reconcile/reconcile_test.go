@@ -145,6 +145,28 @@ func TestRestartKeepsDeadlines(t *testing.T) {
 	}
 }
 
+// The plugin's first word after a restart of the sidecar wakes the loop, which
+// otherwise would sleep on a view that lacked it.
+func TestThePluginsReturnWakes(t *testing.T) {
+	b := newBench(t)
+	b.sync("s1", 0)
+	b.stop()
+	b.start()
+	b.look()
+	b.report("s1")
+	select {
+	case <-b.rec.wake:
+	default:
+		t.Error("not woken")
+	}
+	b.report("s1")
+	select {
+	case <-b.rec.wake:
+		t.Error("woken by a mere sign of life")
+	default:
+	}
+}
+
 func TestPassRemoves(t *testing.T) {
 	b := newBench(t)
 	used, unused := b.node.addImage("used"), b.node.addImage("unused")

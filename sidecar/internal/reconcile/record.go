@@ -98,6 +98,9 @@ func (r *Reconciler) Report(ctx context.Context, rep Report) (wanted bool, err e
 		session.Number = e.Number
 		r.apply(&change, uses, e)
 	}
+	if r.pluginFault(now) != nil {
+		r.Wake() // it is back: removals need wait no longer
+	}
 	r.counters, r.heard = rep.Counters, &now
 	if session == r.session && len(rep.Events) == 0 {
 		return false, nil
@@ -175,6 +178,7 @@ func (r *Reconciler) commit(c state.Change) error {
 		return err
 	}
 	now := r.store.Clock().Now()
+	r.last = nil // it does not show the change
 	for _, u := range c.PutUses {
 		r.gate.drop(u.ContainerID)
 	}

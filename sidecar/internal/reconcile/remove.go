@@ -138,6 +138,7 @@ func (r *Reconciler) settle(batch map[policy.Key]removal, outcome map[policy.Key
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.last = nil // it shows what is gone
 	return r.store.Commit(change)
 }
 
