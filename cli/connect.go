@@ -5,116 +5,70 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
+	"net"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
-
-	"github.com/image-custodian/custodian/api/v1/control"
 )
 
-const controlSocket = "/run/image-custodian/control.sock"
+// maxAnswer bounds an answer: far above a node with thousands of images and
+// containers, which gRPC's own 4 MiB are not.
+const maxAnswer = 256 << 20
 
-// Exit codes, as the help tells them.
-const (
-	exitFailed   = 1
-	exitUsage    = 2
-	exitRefused  = 3
-	exitNotFound = 4
-)
-
-// usageError is an error of the command line.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-// errNeedsPerson ends status with 1 and without a message: the screen says it.
-var errNeedsPerson = errors.New("something needs a person")
-
-// exit turns an error into an exit code and what to print.
-func exit(err error) (code int, message string) {
-	if err == nil || errors.Is(err, errNeedsPerson) {
-		if err != nil {
-			code = exitFailed
-		}
-		return code, ""
+// findSocket chooses the socket and makes sure that somebody listens. It tries
+// before gRPC does, because gRPC hides why a connection failed.
+func (a *app) findSocket(ctx context.Context) (string, error) {
+	if a.socket != "" {
+		return a.socket, unreachable(a.socket, a.try(ctx, a.socket))
 	}
-	message = strings.ReplaceAll(err.Error(), "\n", "; ")
-	if _, ok := errors.AsType[usageError](err); ok || strings.HasPrefix(message, "unknown command") {
-		return exitUsage, message
+	err := a.try(ctx, a.defaultSocket)
+	if !errors.Is(err, fs.ErrPermission) {
+		return a.defaultSocket, unreachable(a.defaultSocket, err)
 	}
-	s, ok := status.FromError(err)
-	if !ok || s.Code() == codes.OK {
-		return exitFailed, message
+	read := filepath.Join(filepath.Dir(a.defaultSocket), "read.sock")
+	readErr := a.try(ctx, read)
+	if errors.Is(readErr, fs.ErrPermission) || errors.Is(readErr, fs.ErrNotExist) {
+		// That control.sock is for root is then what there is to say.
+		return "", unreachable(a.defaultSocket, err)
 	}
-	switch s.Code() {
-	case codes.InvalidArgument:
-		code = exitUsage
-	case codes.PermissionDenied, codes.Unauthenticated:
-		code = exitRefused
-	case codes.NotFound:
-		code = exitNotFound
-	default:
-		code = exitFailed
-	}
-	return code, strings.ReplaceAll(s.Message(), "\n", "; ")
+	return read, unreachable(read, readErr)
 }
 
-// ask calls the sidecar with a client that lives for the one call.
-func (o *options) ask(ctx context.Context, call func(context.Context, control.ControlClient) error) (err error) {
-	socket, err := chooseSocket(o.socket, controlSocket)
+func (a *app) try(ctx context.Context, socket string) error {
+	conn, err := a.dial(ctx, socket)
 	if err != nil {
 		return err
 	}
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return fmt.Errorf("socket %s: %w", socket, err)
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	ctx, cancel := context.WithTimeout(ctx, o.timeout)
-	defer cancel()
-	err = call(ctx, control.NewControlClient(conn))
-	switch status.Code(err) {
-	case codes.Unavailable:
-		return fmt.Errorf("socket %s: %s: is image-custodian-sidecar running?", socket, status.Convert(err).Message())
-	case codes.DeadlineExceeded:
-		return fmt.Errorf("socket %s: no answer within %v: does image-custodian-sidecar hang?", socket, o.timeout)
-	}
-	return err
+	return conn.Close()
 }
 
-// chooseSocket takes the one that was named, else the first that this user may
-// use.
-func chooseSocket(named, usual string) (string, error) {
-	if named != "" {
-		path, err := filepath.Abs(named)
-		if err != nil {
-			return "", fmt.Errorf("socket %s: %w", named, err)
-		}
-		return path, usable(path)
+func dialUnix(ctx context.Context, socket string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+}
+
+// unreachable says why nobody answers at a socket, and what to do.
+func unreachable(socket string, err error) error {
+	if err == nil {
+		return nil
 	}
-	err := usable(usual)
+	cause := err
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		cause = errno
+	}
 	if errors.Is(err, fs.ErrPermission) {
-		read := filepath.Join(filepath.Dir(usual), "read.sock")
-		if readErr := usable(read); readErr == nil {
-			return read, nil
-		}
+		return &failure{code: exitRefused, err: fmt.Errorf("socket %s: %w: be root or, to look only, a member of reader_group in the sidecar's configuration", socket, cause)}
 	}
-	return usual, err
+	return failed(fmt.Errorf("socket %s: %w: is image-custodian-sidecar running? (--socket or CUSTODIAN_SOCKET name another socket)", socket, cause))
 }
 
-func usable(path string) error {
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("socket %s: is not there: is image-custodian-sidecar running?", path)
-	}
-	const readWrite = 6
-	if err := syscall.Access(path, readWrite); err != nil {
-		return fmt.Errorf("socket %s: %w: run as root, or join the sidecar's reader_group for read.sock", path, err)
-	}
-	return nil
+// connect makes a client connection; it is made for real at the first call.
+func (a *app) connect(socket string) (*grpc.ClientConn, error) {
+	// The path is kept out of the target, which is a URL: a "%" or "?" in it
+	// would mean something else there.
+	return grpc.NewClient("passthrough:///image-custodian-sidecar",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return a.dial(ctx, socket) }),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
 }

@@ -3,10 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,165 +11,90 @@ import (
 	"github.com/image-custodian/custodian/api/v1/control"
 )
 
-func imagesCommand(o *options) *cobra.Command {
-	var filters []string
-	var order string
+func (a *app) imagesVerb() *cobra.Command {
+	var wanted filters
+	by := byName
 	cmd := &cobra.Command{
 		Use:   "images",
-		Short: "Each image with its uses, and what is decided about it",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFilters(filters); err != nil {
+		Short: "The images of this node, who uses them and what becomes of them",
+		Long: `The images of this node, who uses them and what becomes of them.
+
+SIZE is that of an image alone: layers that images share count in each.
+
+Filters of different keys all have to match, of one key any. Keys:
+containerd_namespace, image, id, platform, runtime, decision, reason, in_use,
+pinned.`,
+		Example: `  custodianctl images --filter decision=remove
+  custodianctl images --sort size -o wide`,
+		Args: cobra.NoArgs,
+		RunE: a.ask(func(ctx context.Context, cmd *cobra.Command, client control.ControlClient, _ []string) error {
+			answer, err := client.ListImages(ctx, &control.ListImagesRequest{Filters: wanted})
+			if err != nil {
 				return err
 			}
-			compare, ok := imageOrders[order]
-			if !ok {
-				return usageError{fmt.Errorf("--sort %q: want name, size or last-used", order)}
-			}
-			return o.ask(cmd.Context(), func(ctx context.Context, c control.ControlClient) error {
-				answer, err := c.ListImages(ctx, &control.ListImagesRequest{Filters: filters})
-				if err != nil {
-					return err
-				}
-				slices.SortStableFunc(answer.Images, compare)
-				return o.output.show(cmd.OutOrStdout(), answer, func(w io.Writer, wide bool) error {
-					return printImages(w, answer, wide, o.now())
-				})
-			})
-		},
+			sortImages(answer.GetImages(), by)
+			return a.print(cmd.OutOrStdout(), answer, func(wide bool) string { return renderImages(answer, wide, a.now()) })
+		}),
 	}
-	cmd.Flags().StringArrayVar(&filters, "filter", nil, "key=value, may be repeated; keys: containerd_namespace, image, id, platform, runtime, decision, reason, in_use, pinned")
-	cmd.Flags().StringVar(&order, "sort", "name", "name, size or last-used")
+	cmd.Flags().Var(&wanted, "filter", "only images that match, may be repeated")
+	cmd.Flags().Var(&by, "sort", "name, size (largest first) or last-used (never used, then longest ago, first)")
+	complete(cmd, "filter", "containerd_namespace=", "image=", "id=", "platform=", "runtime=", "decision=", "reason=", "in_use=", "pinned=")
+	complete(cmd, "sort", orders...)
 	return cmd
 }
 
-// checkFilters finds what can be told without the sidecar.
-func checkFilters(filters []string) error {
-	for _, f := range filters {
-		if key, _, found := strings.Cut(f, "="); !found || key == "" {
-			return usageError{fmt.Errorf("--filter %q: want key=value", f)}
-		}
-	}
-	return nil
-}
+// order is how images are sorted.
+type order string
 
-var imageOrders = map[string]func(a, b *control.Image) int{
-	"name": func(a, b *control.Image) int { return cmp.Compare(nameOf(a), nameOf(b)) },
-	"size": func(a, b *control.Image) int { return cmp.Compare(b.GetContentBytes(), a.GetContentBytes()) },
-	"last-used": func(a, b *control.Image) int {
-		return b.GetLastUsed().AsTime().Compare(a.GetLastUsed().AsTime())
-	},
-}
+const (
+	byName     order = "name"
+	bySize     order = "size"
+	byLastUsed order = "last-used"
+)
 
-func nameOf(i *control.Image) string {
-	if len(i.GetNames()) == 0 {
-		return i.GetId()
-	}
-	return i.GetNames()[0]
-}
+var orders = []string{string(byName), string(bySize), string(byLastUsed)}
 
-func printImages(w io.Writer, answer *control.ListImagesResponse, wide bool, now time.Time) error {
-	header := []string{"IMAGE", "ID", "SIZE", "LAST USED", "USED BY", "DECISION"}
-	if wide {
-		header = append(header, "PLATFORM", "RUNTIME", "RULE", "PULLED", "CONTAINERD-NS", "NAMES")
-	}
-	var rows [][]string
-	var unused int
-	var all, waste uint64
-	for _, i := range answer.GetImages() {
-		all += i.GetContentBytes()
-		if !i.GetInUse() && i.GetExpiresAt() != nil {
-			unused++
-			waste += i.GetContentBytes()
-		}
-		row := []string{
-			shortName(nameOf(i)) + more(len(i.GetNames())), shortID(i.GetId()), size(i.GetContentBytes()),
-			lastUsed(i, now), usedBy(i), decision(i, now),
-		}
-		if wide {
-			row = append(row, i.GetPlatform(), dash(strings.Join(i.GetRuntimes(), ",")), dash(i.GetRule()),
-				ago(i.GetPulledAt().AsTime(), i.GetPulledAt() != nil, now), i.GetContainerdNamespace(), strings.Join(i.GetNames(), ","))
-		}
-		rows = append(rows, row)
-	}
-	if err := table(w, header, rows); err != nil {
-		return err
-	}
-	incomplete := ""
-	if !answer.GetComplete() {
-		incomplete = "; the view is incomplete: custodianctl status"
-	}
-	_, err := fmt.Fprintf(w, "%d images, %s; %d unused, %s%s. +1 one more name (-o wide) · ID as in crictl images\n",
-		len(rows), size(all), unused, size(waste), incomplete)
+// String, Set and Type make it a flag.
+func (o *order) String() string { return string(*o) }
+
+// Set takes one of orders.
+func (o *order) Set(value string) error {
+	chosen, err := choose(value, orders)
+	*o = order(chosen)
 	return err
 }
 
-func more(names int) string {
-	if names < 2 {
-		return ""
-	}
-	return fmt.Sprintf("  +%d", names-1)
-}
+// Type names the value in the help.
+func (o *order) Type() string { return "order" }
 
-func dash(s string) string { return cmp.Or(s, "-") }
-
-func ago(t time.Time, known bool, now time.Time) string {
-	if !known {
-		return "-"
-	}
-	return span(now.Sub(t))
-}
-
-func lastUsed(i *control.Image, now time.Time) string {
-	switch {
-	case i.GetInUse():
-		return "now"
-	case i.GetLastUsed() == nil:
-		return "never"
-	}
-	return span(now.Sub(i.GetLastUsed().AsTime()))
-}
-
-// usedBy names the pods, few of them by name.
-func usedBy(i *control.Image) string {
-	count := map[string]int{}
-	var users []string
-	sandboxes := 0
-	for _, u := range i.GetUses() {
-		if u.GetKind() == "sandbox" {
-			sandboxes++
-			continue
+// sortImages sorts in place; what is equal stays in the order of the names.
+func sortImages(images []*control.Image, by order) {
+	slices.SortStableFunc(images, func(a, b *control.Image) int {
+		names := cmp.Or(cmp.Compare(firstName(a), firstName(b)), cmp.Compare(a.GetContainerdNamespace(), b.GetContainerdNamespace()))
+		switch by {
+		case bySize:
+			return cmp.Or(cmp.Compare(b.GetContentBytes(), a.GetContentBytes()), names)
+		case byLastUsed:
+			return cmp.Or(lastUse(a).Compare(lastUse(b)), names)
+		default:
+			return names
 		}
-		user := u.GetNamespace() + "/" + u.GetPod()
-		if u.GetPod() == "" {
-			user = fmt.Sprintf("%.13s", u.GetContainerId())
-		}
-		if count[user]++; count[user] == 1 {
-			users = append(users, user)
-		}
-	}
-	if sandboxes > 0 {
-		users = append(users, fmt.Sprintf("pods (%d)", sandboxes))
-	}
-	const shown = 2
-	slices.Sort(users)
-	rest := max(0, len(users)-shown)
-	text := strings.Join(users[:len(users)-rest], ", ")
-	if rest > 0 {
-		text += fmt.Sprintf(" +%d", rest)
-	}
-	return dash(text)
+	})
 }
 
-func decision(i *control.Image, now time.Time) string {
-	text := fmt.Sprintf("%-6s  %s", i.GetDecision(), i.GetReason())
-	at := i.GetExpiresAt()
-	switch {
-	case at == nil || i.GetInUse():
-		return text
-	case i.GetDecision() == "remove":
-		return text + ", next pass"
-	case at.AsTime().After(now):
-		return text + ", " + span(at.AsTime().Sub(now)) + " left"
+// lastUse is the zero time for an image that was never used. One in use is used
+// for longer than any clock can say.
+func lastUse(img *control.Image) time.Time {
+	if img.GetInUse() {
+		return time.Unix(1<<40, 0)
 	}
-	return text
+	t, _ := at(img.GetLastUsed())
+	return t
+}
+
+func firstName(img *control.Image) string {
+	if shown, _ := namesOf(img); shown != "" {
+		return shown
+	}
+	return img.GetId()
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,60 +10,84 @@ import (
 	"github.com/image-custodian/custodian/api/v1/control"
 )
 
-func usesCommand(o *options) *cobra.Command {
-	var filters []string
-	var namespace string
+func (a *app) usesVerb() *cobra.Command {
+	var wanted filters
+	var namespaces []string
 	cmd := &cobra.Command{
 		Use:   "uses",
 		Short: "Which container uses which image",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFilters(filters); err != nil {
+		Long: `Which container uses which image: every container of any state, and the
+sandbox of every pod. A use ends when its container is removed.
+
+Filters of different keys all have to match, of one key any. Keys:
+containerd_namespace, namespace, pod, image, image_id, runtime, state, kind.`,
+		Args: cobra.NoArgs,
+		RunE: a.ask(func(ctx context.Context, cmd *cobra.Command, client control.ControlClient, _ []string) error {
+			request := &control.ListUsesRequest{Filters: wanted}
+			for _, n := range namespaces {
+				request.Filters = append(request.Filters, "namespace="+n)
+			}
+			answer, err := client.ListUses(ctx, request)
+			if err != nil {
 				return err
 			}
-			asked := filters
-			if namespace != "" {
-				asked = append(asked, "namespace="+namespace)
-			}
-			return o.ask(cmd.Context(), func(ctx context.Context, c control.ControlClient) error {
-				answer, err := c.ListUses(ctx, &control.ListUsesRequest{Filters: asked})
-				if err != nil {
-					return err
-				}
-				return o.output.show(cmd.OutOrStdout(), answer, func(w io.Writer, wide bool) error {
-					return printUses(w, answer, wide, o.now())
-				})
-			})
-		},
+			return a.print(cmd.OutOrStdout(), answer, func(wide bool) string { return renderUses(answer, wide, a.now()) })
+		}),
 	}
-	cmd.Flags().StringArrayVar(&filters, "filter", nil, "key=value, may be repeated; keys: containerd_namespace, namespace, pod, image, image_id, runtime, state, kind")
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only of this Kubernetes namespace")
+	cmd.Flags().Var(&wanted, "filter", "only uses that match, may be repeated")
+	cmd.Flags().StringArrayVarP(&namespaces, "namespace", "n", nil, "only this Kubernetes `namespace`, may be repeated")
+	complete(cmd, "filter", "containerd_namespace=", "namespace=", "pod=", "image=", "image_id=", "runtime=", "state=", "kind=")
 	return cmd
 }
 
-func printUses(w io.Writer, answer *control.ListUsesResponse, wide bool, now time.Time) error {
-	header := []string{"NAMESPACE", "POD", "CONTAINER", "IMAGE", "ID", "RUNTIME", "STATE", "STARTED"}
+func renderUses(answer *control.ListUsesResponse, wide bool, now time.Time) string {
+	var c columns
+	head := []string{"POD", "NAMESPACE", "CONTAINER", "IMAGE", "ID", "RUNTIME", "STATE", "STARTED"}
 	if wide {
-		header = append(header, "KIND", "PLATFORM", "HANDLER", "SNAPSHOTTER", "POD-UID", "CONTAINER-ID", "CONTAINERD-NS")
+		head = append(head, "PLATFORM", "POD UID", "CONTAINER ID", "SNAPSHOTTER", "CONTAINERD-NS")
 	}
-	var rows [][]string
+	c.add(head...)
+	images := map[string]bool{}
 	for _, u := range answer.GetUses() {
-		container := u.GetContainerName()
-		if u.GetKind() == "sandbox" {
-			container = "(sandbox)"
+		if u.GetImageId() != "" {
+			images[u.GetContainerdNamespace()+" "+u.GetImageId()] = true
+		}
+		image := u.GetImage()
+		if !wide {
+			image = shortName(image)
 		}
 		row := []string{
-			dash(u.GetNamespace()), dash(u.GetPod()), dash(container), dash(shortName(u.GetImage())), dash(shortID(u.GetImageId())),
-			dash(u.GetRuntimeType()), u.GetState(), ago(u.GetStartedAt().AsTime(), u.GetStartedAt() != nil, now),
+			orDash(u.GetPod()), orDash(u.GetNamespace()), containerOf(u), orDash(image),
+			shortID(u.GetImageId()), runtimeOf(u), orDash(u.GetState()), age(u.GetStartedAt(), now, "-"),
 		}
 		if wide {
-			row = append(row, u.GetKind(), dash(u.GetPlatform()), dash(u.GetRuntimeHandler()), dash(u.GetSnapshotter()),
-				dash(u.GetPodUid()), u.GetContainerId(), u.GetContainerdNamespace())
+			row = append(row, orDash(u.GetPlatform()), orDash(u.GetPodUid()), orDash(u.GetContainerId()),
+				orDash(u.GetSnapshotter()), orDash(u.GetContainerdNamespace()))
 		}
-		rows = append(rows, row)
+		c.add(row...)
 	}
-	if err := table(w, header, rows); err != nil {
-		return err
+	return c.String() + fmt.Sprintf("\n%s of %s\n", plural(len(answer.GetUses()), "use"), plural(len(images), "image"))
+}
+
+// containerOf names a container, and its kind if it is not the usual one.
+func containerOf(u *control.Use) string {
+	name := u.GetContainerName()
+	if name == "" && u.GetKind() != "sandbox" {
+		name = shortID(u.GetContainerId())
 	}
-	_, err := fmt.Fprintf(w, "%d uses\n", len(rows))
-	return err
+	switch kind := u.GetKind(); {
+	case kind == "" || kind == "root":
+		return name
+	case name == "":
+		return "(" + kind + ")"
+	default:
+		return name + " (" + kind + ")"
+	}
+}
+
+func runtimeOf(u *control.Use) string {
+	if handler := u.GetRuntimeHandler(); handler != "" {
+		return handler
+	}
+	return orDash(u.GetRuntimeType())
 }

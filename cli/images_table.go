@@ -1,0 +1,165 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/image-custodian/custodian/api/v1/control"
+)
+
+func renderImages(answer *control.ListImagesResponse, wide bool, now time.Time) string {
+	var c columns
+	head := []string{"IMAGE", "ID", "SIZE", "LAST USED", "USED BY", "DECISION"}
+	if wide {
+		head = append(head, "PLATFORM", "RUNTIME", "RULE", "NAMES", "PULLED", "CONTAINERD-NS")
+	}
+	c.add(head...)
+	for _, img := range answer.GetImages() {
+		c.add(imageRow(img, wide, now)...)
+	}
+	return c.String() + "\n" + footer(answer)
+}
+
+func imageRow(img *control.Image, wide bool, now time.Time) []string {
+	name, more := namesOf(img)
+	name = orDash(shortName(name))
+	if more > 0 {
+		name += fmt.Sprintf("  +%d", more)
+	}
+	lastUsed := "now"
+	if !img.GetInUse() {
+		lastUsed = age(img.GetLastUsed(), now, "never")
+	}
+	row := []string{name, shortID(img.GetId()), size(img.GetContentBytes()), lastUsed, usedBy(img), decisionOf(img, now)}
+	if wide {
+		row = append(row, orDash(img.GetPlatform()), orDash(strings.Join(img.GetRuntimes(), ",")), orDash(img.GetRule()),
+			orDash(strings.Join(img.GetNames(), ",")), age(img.GetPulledAt(), now, "-"), orDash(img.GetContainerdNamespace()))
+	}
+	return row
+}
+
+// namesOf is the name to show of an image, and how many more there are that
+// somebody gave it. The records that the CRI makes beside a tag, repository@digest
+// and the image ID, are no such names.
+func namesOf(img *control.Image) (shown string, more int) {
+	names := slices.Sorted(slices.Values(img.GetNames()))
+	if len(names) == 0 {
+		return "", 0
+	}
+	var given, digests []string
+	tagged := map[string]bool{}
+	for _, name := range names {
+		switch repository, _, byDigest := strings.Cut(name, "@"); {
+		case strings.HasPrefix(name, "sha256:"):
+		case byDigest:
+			digests = append(digests, name)
+		default:
+			given = append(given, name)
+			if i := strings.LastIndex(repository, ":"); i > strings.LastIndex(repository, "/") {
+				repository = repository[:i]
+			}
+			tagged[repository] = true
+		}
+	}
+	for _, name := range digests {
+		if repository, _, _ := strings.Cut(name, "@"); !tagged[repository] {
+			given = append(given, name)
+		}
+	}
+	if len(given) == 0 {
+		return names[0], 0
+	}
+	return given[0], len(given) - 1
+}
+
+// usedBy names the one pod that uses an image, or counts them.
+func usedBy(img *control.Image) string {
+	pods, containers, bare := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	var pod, container string
+	for _, u := range img.GetUses() {
+		if u.GetPod() == "" {
+			container = u.GetContainerId()
+			bare[container] = true
+			continue
+		}
+		pod = u.GetNamespace() + "/" + u.GetPod()
+		pods[pod+" "+u.GetPodUid()] = true
+		containers[u.GetContainerId()] = true
+	}
+	var parts []string
+	switch {
+	case len(pods) > 1:
+		parts = append(parts, fmt.Sprintf("pods (%d)", len(pods)))
+	case len(containers) > 1:
+		parts = append(parts, fmt.Sprintf("%s (%d)", pod, len(containers)))
+	case len(pods) == 1:
+		parts = append(parts, pod)
+	}
+	switch {
+	case len(bare) > 1:
+		parts = append(parts, fmt.Sprintf("containers (%d)", len(bare)))
+	case len(bare) == 1:
+		parts = append(parts, "container "+shortID(container))
+	}
+	return orDash(strings.Join(parts, ", "))
+}
+
+// decisionOf says what becomes of an image, why, and when.
+func decisionOf(img *control.Image, now time.Time) string {
+	why := orDash(img.GetReason())
+	if rule := img.GetRule(); rule != "" && rule != "default" {
+		why += " (" + rule + ")"
+	}
+	if kind := img.GetKind(); kind != "" && kind != "image" {
+		why += " (" + kind + ")"
+	}
+	if expires, ok := at(img.GetExpiresAt()); ok || img.GetDecision() == "remove" {
+		left := expires.Sub(now)
+		switch remove := img.GetDecision() == "remove"; {
+		case remove && left > 0:
+			why += ", in " + span(left)
+		case remove:
+			why += ", next pass"
+		case left > 0:
+			why += ", " + span(left) + " left"
+		default:
+			why += ", due"
+		}
+	}
+	return fmt.Sprintf("%-6s  %s", orDash(img.GetDecision()), why)
+}
+
+// footer counts the images as the sidecar's status does.
+func footer(answer *control.ListImagesResponse) string {
+	var inUse, kept, unused, removed int
+	more := false
+	for _, img := range answer.GetImages() {
+		switch img.GetReason() {
+		case "in-use", "image-volume", "sandbox":
+			inUse++
+		case "not-expired", "min-age", "start-grace", "view-incomplete", "paused":
+			unused++
+		default:
+			if img.GetDecision() == "remove" {
+				unused++
+				removed++
+			} else {
+				kept++
+			}
+		}
+		if _, n := namesOf(img); n > 0 {
+			more = true
+		}
+	}
+	text := fmt.Sprintf("%s: %d in use, %d kept, %d unused (%d to remove). ID as in crictl images",
+		plural(len(answer.GetImages()), "image"), inUse, kept, unused, removed)
+	if more {
+		text += " · +1 one more name (-o wide)"
+	}
+	if !answer.GetComplete() {
+		text += "\n! The view of the node is incomplete, nothing is removed: custodianctl status"
+	}
+	return text + "\n"
+}
