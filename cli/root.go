@@ -43,7 +43,7 @@ func (a *app) execute(ctx context.Context, args []string, stdout, stderr io.Writ
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	if text := tell(err); text != "" {
-		fmt.Fprintln(stderr, "custodianctl: "+text) //nolint:errcheck // there is nobody left to tell
+		fmt.Fprintln(stderr, "custodianctl: "+text)
 	}
 	return exitCode(err)
 }
