@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	"github.com/image-custodian/custodian/api/v1/control"
 )
@@ -46,6 +47,7 @@ func (s *sidecar) answer(ctx context.Context, filters []string) error {
 	s.mu.Unlock()
 	if s.hang {
 		<-ctx.Done()
+		return status.FromContextError(ctx.Err()).Err() // no answer may overtake the deadline
 	}
 	return s.err
 }

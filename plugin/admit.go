@@ -38,6 +38,7 @@ type admitter struct {
 	client *ttrpc.Client // nil = open
 	broken chan struct{}
 
+	answered  atomic.Bool // since the breaker closed last
 	fallbacks atomic.Uint64
 }
 
@@ -68,6 +69,7 @@ func (a *admitter) admit(ctx context.Context, use *node.Use, limit time.Duration
 		}
 		return nil
 	}
+	a.answered.Store(true)
 	if answer.GetRefuse() {
 		return errors.New(answer.GetReason())
 	}
@@ -106,7 +108,6 @@ func (a *admitter) run(ctx context.Context) {
 			pause.wait(ctx)
 			continue
 		}
-		pause.reset()
 		client = next
 		a.mu.Lock()
 		a.client = client
@@ -116,6 +117,11 @@ func (a *admitter) run(ctx context.Context) {
 		case <-a.broken:
 			closeClient(client, a.log)
 			client = nil
+			// One that is alive but does not answer is asked ever more seldom.
+			if a.answered.Swap(false) {
+				pause.reset()
+			}
+			pause.wait(ctx)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
@@ -63,11 +62,8 @@ func (p *plugin) runLaunched(ctx context.Context) error {
 }
 
 // runExternal connects to the NRI socket, for ever once it has succeeded. That
-// there is nothing at the start is an error for whoever started the plugin.
+// it cannot at the start is an error for whoever started the plugin.
 func (p *plugin) runExternal(ctx context.Context) error {
-	if err := reachable(ctx, p.cfg.NRISocket); err != nil {
-		return err
-	}
 	p.start(context.WithoutCancel(ctx))
 	defer p.close()
 	pause := newBackoff(minPause, maxPause)
@@ -78,7 +74,10 @@ func (p *plugin) runExternal(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if why := fmt.Sprint(err); why != last {
+		if p.sender.registrations.Load() == 0 {
+			return fmt.Errorf("NRI socket %s: %w: is containerd running, NRI enabled in its configuration, and nri_socket right?", p.cfg.NRISocket, err)
+		}
+		if why := err.Error(); why != last {
 			last = why
 			p.log.Warn("not registered with the runtime, trying again", "socket", p.cfg.NRISocket, "err", err)
 		}
@@ -98,31 +97,20 @@ func (p *plugin) serve(ctx context.Context, opts ...stub.Option) error {
 	opts = append(opts, stub.WithLogger(nriLog{p.log}), stub.WithOnClose(onClose))
 	s, err := stub.New(p, opts...)
 	if err != nil {
-		return fmt.Errorf("NRI: %w", err)
+		return fmt.Errorf("stub: %w", err)
 	}
 	p.mu.Lock()
 	p.stub = s
 	p.mu.Unlock()
 	defer p.ledger.end()
 	if err := s.Start(ctx); err != nil {
-		return fmt.Errorf("NRI: %w", err)
+		return fmt.Errorf("register: %w", err)
 	}
 	select {
 	case <-ctx.Done():
 		s.Stop()
 		return nil
 	case <-closed:
-		return errors.New("NRI: the runtime has closed the connection")
+		return errors.New("the runtime has closed the connection")
 	}
-}
-
-// reachable says in one line what is wrong with an NRI socket. It does not
-// register, so it must let go at once: the runtime waits for who has connected.
-func reachable(ctx context.Context, socket string) error {
-	dialer := net.Dialer{Timeout: 5 * time.Second}
-	conn, err := dialer.DialContext(ctx, "unix", socket)
-	if err != nil {
-		return fmt.Errorf("NRI: %w: is containerd running, NRI enabled in its configuration, and nri_socket right?", err)
-	}
-	return conn.Close()
 }
