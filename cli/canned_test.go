@@ -59,7 +59,7 @@ func heldStatus() *control.StatusResponse {
 func graceStatus() *control.StatusResponse {
 	s := goodStatus()
 	s.StartedAt, s.Events = ago(3*time.Minute), nil
-	s.Holds = []*control.Hold{{Reason: "start-grace", Detail: "until " + now.Add(12*time.Minute).Format(time.RFC3339), Since: ago(3 * time.Minute)}}
+	s.Holds = []*control.Hold{{Reason: "start-grace", Until: timestamppb.New(now.Add(12 * time.Minute)), Since: ago(3 * time.Minute)}}
 	return s
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -29,17 +30,9 @@ comes first, with the way out, and the exit code is 1.`,
 	}
 }
 
-// needsPerson reports whether anything does not end well by itself.
+// needsPerson reports whether anything does not end well by itself. A source
+// that fails is such a thing only if the sidecar says so: the plugin may take
+// its time after a start.
 func needsPerson(s *control.StatusResponse) bool {
-	for _, hold := range s.GetHolds() {
-		if hold.GetNeedsPerson() {
-			return true
-		}
-	}
-	for _, source := range s.GetSources() {
-		if !source.GetOk() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.GetHolds(), (*control.Hold).GetNeedsPerson)
 }

@@ -28,7 +28,11 @@ func troubles(p *page, s *control.StatusResponse, now time.Time) {
 			}
 		}
 	}
-	failures(p, s.GetSources(), said.String(), now)
+	mark := "-"
+	if needsPerson(s) {
+		mark = "!"
+	}
+	failures(p, mark, s.GetSources(), said.String(), now)
 	for _, hold := range s.GetHolds() {
 		if !hold.GetNeedsPerson() {
 			passing(p, hold, now)
@@ -41,14 +45,14 @@ func troubles(p *page, s *control.StatusResponse, now time.Time) {
 
 // failures tells of the sources that do not answer, unless a hold has told the
 // error already, and what to do.
-func failures(p *page, sources []*control.Source, said string, now time.Time) {
+func failures(p *page, mark string, sources []*control.Source, said string, now time.Time) {
 	for _, source := range sources {
 		if source.GetOk() {
 			continue
 		}
 		name := orDash(source.GetName())
 		if source.GetError() == "" || !strings.Contains(said, source.GetError()) {
-			p.say("! %s has not answered for %s: %s", name, age(source.GetSince(), now, "some time"), orDash(source.GetError()))
+			p.say("%s %s has not answered for %s: %s", mark, name, age(source.GetSince(), now, "some time"), orDash(source.GetError()))
 		}
 		if source.GetRemedy() != "" {
 			p.say("  do (%s): %s", name, source.GetRemedy())
@@ -59,7 +63,7 @@ func failures(p *page, sources []*control.Source, said string, now time.Time) {
 // passing tells of a hold that ends by itself.
 func passing(p *page, hold *control.Hold, now time.Time) {
 	reason, detail := orDash(hold.GetReason()), hold.GetDetail()
-	if end, err := time.Parse("until "+time.RFC3339, detail); err == nil {
+	if end, ok := at(hold.GetUntil()); ok {
 		p.say("- Nothing is removed until %s (%s): %s", clock(end, now), span(end.Sub(now)), reason)
 		return
 	}

@@ -281,7 +281,9 @@ type Hold struct {
 	Detail string                 `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`
 	Since  *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
 	// Whether it does not end by itself.
-	NeedsPerson   bool `protobuf:"varint,4,opt,name=needs_person,json=needsPerson,proto3" json:"needs_person,omitempty"`
+	NeedsPerson bool `protobuf:"varint,4,opt,name=needs_person,json=needsPerson,proto3" json:"needs_person,omitempty"`
+	// When it ends by itself; unset if that is not known.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -342,6 +344,13 @@ func (x *Hold) GetNeedsPerson() bool {
 		return x.NeedsPerson
 	}
 	return false
+}
+
+func (x *Hold) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
 }
 
 // Tally is a number of images and the size of their content.
@@ -1270,12 +1279,13 @@ const file_control_control_proto_rawDesc = "" +
 	"\x02ok\x18\x02 \x01(\bR\x02ok\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x120\n" +
 	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
-	"\x06remedy\x18\x05 \x01(\tR\x06remedy\"\x8b\x01\n" +
+	"\x06remedy\x18\x05 \x01(\tR\x06remedy\"\xbd\x01\n" +
 	"\x04Hold\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x120\n" +
 	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12!\n" +
-	"\fneeds_person\x18\x04 \x01(\bR\vneedsPerson\"5\n" +
+	"\fneeds_person\x18\x04 \x01(\bR\vneedsPerson\x120\n" +
+	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"5\n" +
 	"\x05Tally\x12\x16\n" +
 	"\x06images\x18\x01 \x01(\rR\x06images\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"\xf4\x06\n" +
@@ -1402,39 +1412,40 @@ var file_control_control_proto_goTypes = []any{
 var file_control_control_proto_depIdxs = []int32{
 	14, // 0: imagecustodian.control.v1.Source.since:type_name -> google.protobuf.Timestamp
 	14, // 1: imagecustodian.control.v1.Hold.since:type_name -> google.protobuf.Timestamp
-	14, // 2: imagecustodian.control.v1.StatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	5,  // 3: imagecustodian.control.v1.StatusResponse.in_use:type_name -> imagecustodian.control.v1.Tally
-	5,  // 4: imagecustodian.control.v1.StatusResponse.kept:type_name -> imagecustodian.control.v1.Tally
-	5,  // 5: imagecustodian.control.v1.StatusResponse.unused:type_name -> imagecustodian.control.v1.Tally
-	5,  // 6: imagecustodian.control.v1.StatusResponse.next:type_name -> imagecustodian.control.v1.Tally
-	14, // 7: imagecustodian.control.v1.StatusResponse.next_at:type_name -> google.protobuf.Timestamp
-	3,  // 8: imagecustodian.control.v1.StatusResponse.sources:type_name -> imagecustodian.control.v1.Source
-	4,  // 9: imagecustodian.control.v1.StatusResponse.holds:type_name -> imagecustodian.control.v1.Hold
-	14, // 10: imagecustodian.control.v1.StatusResponse.view_at:type_name -> google.protobuf.Timestamp
-	7,  // 11: imagecustodian.control.v1.StatusResponse.events:type_name -> imagecustodian.control.v1.Event
-	14, // 12: imagecustodian.control.v1.Event.at:type_name -> google.protobuf.Timestamp
-	10, // 13: imagecustodian.control.v1.ListImagesResponse.images:type_name -> imagecustodian.control.v1.Image
-	14, // 14: imagecustodian.control.v1.Image.built_at:type_name -> google.protobuf.Timestamp
-	14, // 15: imagecustodian.control.v1.Image.pulled_at:type_name -> google.protobuf.Timestamp
-	14, // 16: imagecustodian.control.v1.Image.first_seen:type_name -> google.protobuf.Timestamp
-	14, // 17: imagecustodian.control.v1.Image.last_used:type_name -> google.protobuf.Timestamp
-	11, // 18: imagecustodian.control.v1.Image.uses:type_name -> imagecustodian.control.v1.Use
-	14, // 19: imagecustodian.control.v1.Image.expires_at:type_name -> google.protobuf.Timestamp
-	14, // 20: imagecustodian.control.v1.Use.started_at:type_name -> google.protobuf.Timestamp
-	11, // 21: imagecustodian.control.v1.ListUsesResponse.uses:type_name -> imagecustodian.control.v1.Use
-	2,  // 22: imagecustodian.control.v1.Control.Status:input_type -> imagecustodian.control.v1.StatusRequest
-	8,  // 23: imagecustodian.control.v1.Control.ListImages:input_type -> imagecustodian.control.v1.ListImagesRequest
-	12, // 24: imagecustodian.control.v1.Control.ListUses:input_type -> imagecustodian.control.v1.ListUsesRequest
-	0,  // 25: imagecustodian.control.v1.Control.Version:input_type -> imagecustodian.control.v1.VersionRequest
-	6,  // 26: imagecustodian.control.v1.Control.Status:output_type -> imagecustodian.control.v1.StatusResponse
-	9,  // 27: imagecustodian.control.v1.Control.ListImages:output_type -> imagecustodian.control.v1.ListImagesResponse
-	13, // 28: imagecustodian.control.v1.Control.ListUses:output_type -> imagecustodian.control.v1.ListUsesResponse
-	1,  // 29: imagecustodian.control.v1.Control.Version:output_type -> imagecustodian.control.v1.VersionResponse
-	26, // [26:30] is the sub-list for method output_type
-	22, // [22:26] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	14, // 2: imagecustodian.control.v1.Hold.until:type_name -> google.protobuf.Timestamp
+	14, // 3: imagecustodian.control.v1.StatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	5,  // 4: imagecustodian.control.v1.StatusResponse.in_use:type_name -> imagecustodian.control.v1.Tally
+	5,  // 5: imagecustodian.control.v1.StatusResponse.kept:type_name -> imagecustodian.control.v1.Tally
+	5,  // 6: imagecustodian.control.v1.StatusResponse.unused:type_name -> imagecustodian.control.v1.Tally
+	5,  // 7: imagecustodian.control.v1.StatusResponse.next:type_name -> imagecustodian.control.v1.Tally
+	14, // 8: imagecustodian.control.v1.StatusResponse.next_at:type_name -> google.protobuf.Timestamp
+	3,  // 9: imagecustodian.control.v1.StatusResponse.sources:type_name -> imagecustodian.control.v1.Source
+	4,  // 10: imagecustodian.control.v1.StatusResponse.holds:type_name -> imagecustodian.control.v1.Hold
+	14, // 11: imagecustodian.control.v1.StatusResponse.view_at:type_name -> google.protobuf.Timestamp
+	7,  // 12: imagecustodian.control.v1.StatusResponse.events:type_name -> imagecustodian.control.v1.Event
+	14, // 13: imagecustodian.control.v1.Event.at:type_name -> google.protobuf.Timestamp
+	10, // 14: imagecustodian.control.v1.ListImagesResponse.images:type_name -> imagecustodian.control.v1.Image
+	14, // 15: imagecustodian.control.v1.Image.built_at:type_name -> google.protobuf.Timestamp
+	14, // 16: imagecustodian.control.v1.Image.pulled_at:type_name -> google.protobuf.Timestamp
+	14, // 17: imagecustodian.control.v1.Image.first_seen:type_name -> google.protobuf.Timestamp
+	14, // 18: imagecustodian.control.v1.Image.last_used:type_name -> google.protobuf.Timestamp
+	11, // 19: imagecustodian.control.v1.Image.uses:type_name -> imagecustodian.control.v1.Use
+	14, // 20: imagecustodian.control.v1.Image.expires_at:type_name -> google.protobuf.Timestamp
+	14, // 21: imagecustodian.control.v1.Use.started_at:type_name -> google.protobuf.Timestamp
+	11, // 22: imagecustodian.control.v1.ListUsesResponse.uses:type_name -> imagecustodian.control.v1.Use
+	2,  // 23: imagecustodian.control.v1.Control.Status:input_type -> imagecustodian.control.v1.StatusRequest
+	8,  // 24: imagecustodian.control.v1.Control.ListImages:input_type -> imagecustodian.control.v1.ListImagesRequest
+	12, // 25: imagecustodian.control.v1.Control.ListUses:input_type -> imagecustodian.control.v1.ListUsesRequest
+	0,  // 26: imagecustodian.control.v1.Control.Version:input_type -> imagecustodian.control.v1.VersionRequest
+	6,  // 27: imagecustodian.control.v1.Control.Status:output_type -> imagecustodian.control.v1.StatusResponse
+	9,  // 28: imagecustodian.control.v1.Control.ListImages:output_type -> imagecustodian.control.v1.ListImagesResponse
+	13, // 29: imagecustodian.control.v1.Control.ListUses:output_type -> imagecustodian.control.v1.ListUsesResponse
+	1,  // 30: imagecustodian.control.v1.Control.Version:output_type -> imagecustodian.control.v1.VersionResponse
+	27, // [27:31] is the sub-list for method output_type
+	23, // [23:27] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_control_control_proto_init() }

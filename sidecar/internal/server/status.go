@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -144,10 +143,10 @@ func holdsTo(look *reconcile.Look) []*control.Hold {
 		}
 	}
 	if grace {
-		end := state.Wall(look.GraceEnds, look.Now, look.At)
 		holds = append(holds, &control.Hold{
-			Reason: string(policy.StartGrace), Detail: "until " + end.Format(time.RFC3339),
-			Since: stamp(state.Wall(look.Started, look.Now, look.At)),
+			Reason: string(policy.StartGrace),
+			Since:  stamp(state.Wall(look.Started, look.Now, look.At)),
+			Until:  stamp(state.Wall(look.GraceEnds, look.Now, look.At)),
 		})
 	}
 	slices.SortStableFunc(holds, func(a, b *control.Hold) int { return cmp.Compare(needs(b), needs(a)) })
