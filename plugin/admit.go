@@ -23,6 +23,9 @@ const (
 	defaultAdmitTimeout = 250 * time.Millisecond
 	// probeTimeout is how long a sidecar may take to prove that it is alive.
 	probeTimeout = time.Second
+	// After a late Admit the sidecar is left alone for minRest, and twice as long
+	// each time that it is late again: to be alive is not to be in time.
+	minRest, maxRest = 2 * time.Second, 30 * time.Second
 )
 
 // admitter asks the sidecar, on a connection of its own so that no large Sync
@@ -36,14 +39,14 @@ type admitter struct {
 
 	mu     sync.Mutex
 	client *ttrpc.Client // nil = open
-	broken chan struct{}
+	broken chan error
+	late   int // Admits in a row that were not answered in time
 
-	answered  atomic.Bool // since the breaker closed last
 	fallbacks atomic.Uint64
 }
 
 func newAdmitter(socket string, log *slog.Logger) *admitter {
-	a := &admitter{socket: socket, log: log, broken: make(chan struct{}, 1)}
+	a := &admitter{socket: socket, log: log, broken: make(chan error, 1)}
 	a.timeout.Store(int64(defaultAdmitTimeout))
 	return a
 }
@@ -58,36 +61,57 @@ func (a *admitter) admit(ctx context.Context, use *node.Use, limit time.Duration
 		a.fallbacks.Add(1)
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(limit, time.Duration(a.timeout.Load())))
+	bounded, cancel := context.WithTimeout(ctx, min(limit, time.Duration(a.timeout.Load())))
 	defer cancel()
-	answer, err := node.NewNodeClient(client).Admit(ctx, &node.AdmitRequest{Use: use})
+	answer, err := node.NewNodeClient(client).Admit(bounded, &node.AdmitRequest{Use: use})
 	if err != nil {
 		a.fallbacks.Add(1)
-		a.log.Warn("created without the sidecar's answer", "container", use.GetContainerId(), "err", err)
-		if status.Code(err) != codes.InvalidArgument {
-			a.open(client)
+		// A runtime that hung up says nothing about the sidecar.
+		if ctx.Err() == nil && status.Code(err) != codes.InvalidArgument {
+			a.open(client, fmt.Errorf("admit container %s: %w", use.GetContainerId(), err), bounded.Err() != nil)
 		}
 		return nil
 	}
-	a.answered.Store(true)
+	a.inTime(client)
 	if answer.GetRefuse() {
 		return errors.New(answer.GetReason())
 	}
 	return nil
 }
 
-// open opens the breaker, once for each client.
-func (a *admitter) open(client *ttrpc.Client) {
+// open opens the breaker, once for each client. The reason is logged by run: a
+// log may block, and a hook may not.
+func (a *admitter) open(client *ttrpc.Client, why error, late bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.client != client {
 		return
 	}
 	a.client = nil
-	select {
-	case a.broken <- struct{}{}:
-	default:
+	if late {
+		a.late++
+	} else {
+		a.late = 0
 	}
+	a.broken <- why // has room: run makes the next client only after taking it
+}
+
+func (a *admitter) inTime(client *ttrpc.Client) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.client == client {
+		a.late = 0
+	}
+}
+
+// rest is how long to leave a sidecar alone that was late.
+func (a *admitter) rest() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.late == 0 {
+		return 0
+	}
+	return min(minRest<<min(a.late-1, 10), maxRest)
 }
 
 // run keeps a live client until ctx is done.
@@ -108,20 +132,19 @@ func (a *admitter) run(ctx context.Context) {
 			pause.wait(ctx)
 			continue
 		}
+		pause.reset()
 		client = next
 		a.mu.Lock()
 		a.client = client
 		a.mu.Unlock()
 		select {
 		case <-ctx.Done():
-		case <-a.broken:
+		case why := <-a.broken:
+			rest := a.rest()
+			a.log.Warn("containers are created without the sidecar's answer", "for", rest, "err", why)
 			closeClient(client, a.log)
 			client = nil
-			// One that is alive but does not answer is asked ever more seldom.
-			if a.answered.Swap(false) {
-				pause.reset()
-			}
-			pause.wait(ctx)
+			sleep(ctx, rest)
 		}
 	}
 }

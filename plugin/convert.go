@@ -45,11 +45,20 @@ func useOf(p *api.PodSandbox, c *api.Container, now int64) *node.Use {
 		use.Pod.Id = bounded(c.GetPodSandboxId())
 	}
 	for _, m := range c.GetMounts() {
-		if strings.Contains(m.GetSource(), "/image-volumes/") && len(use.ImageVolumes) < maxVolumes {
+		if len(use.ImageVolumes) < maxVolumes && isImageVolume(m.GetSource(), c.GetPodSandboxId()) {
 			use.ImageVolumes = append(use.ImageVolumes, bounded(m.GetSource()))
 		}
 	}
 	return use
+}
+
+// isImageVolume tells the mounts that the runtime made of images,
+// <state>/image-volumes/<sandbox>/<hex of the digest>[/subpath], from those of
+// a pod's author who likes the name: they must not use up the room.
+func isImageVolume(source, sandbox string) bool {
+	_, rest, found := strings.Cut(source, "/image-volumes/"+sandbox+"/")
+	digest, _, _ := strings.Cut(rest, "/")
+	return found && sandbox != "" && len(digest) == 64 && strings.Trim(digest, "0123456789abcdef") == ""
 }
 
 func stateOf(s api.ContainerState) node.UseState {

@@ -26,6 +26,7 @@ type ledger struct {
 	mu      sync.Mutex
 	session string // empty before the first registration
 	over    bool   // the session's connection to the runtime is lost
+	told    bool   // and the sidecar knows
 	pods    map[string]*node.Pod
 	uses    map[string]*node.Use
 	number  uint64
@@ -56,11 +57,18 @@ func newLedger(capacity int) *ledger {
 	}
 }
 
-// begin starts a new session with what the runtime listed.
-func (l *ledger) begin(pods []*node.Pod, uses []*node.Use) {
+// begin starts a new session with what the runtime listed at now. The sidecar
+// may never have heard of a container of the session before: an end that it has
+// not acknowledged goes along with the new list, and what lived and is no longer
+// listed ended now at the latest.
+func (l *ledger) begin(pods []*node.Pod, uses []*node.Use, now int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.session, l.over, l.number, l.queue = rand.Text(), false, 0, nil
+	for _, q := range l.queue {
+		l.fold(q)
+	}
+	before := l.uses
+	l.session, l.over, l.told, l.number, l.queue = rand.Text(), false, false, 0, nil
 	l.syncDue, l.folding, l.syncing = true, false, nil
 	l.pods, l.uses = map[string]*node.Pod{}, map[string]*node.Use{}
 	for _, p := range pods {
@@ -68,6 +76,11 @@ func (l *ledger) begin(pods []*node.Pod, uses []*node.Use) {
 	}
 	for _, u := range uses {
 		l.uses[u.GetContainerId()] = u
+	}
+	for id, u := range before {
+		if _, listed := l.uses[id]; !listed && u.GetState() != node.UseState_USE_STATE_EXITED {
+			noteEnd(l.ended, u.GetImage(), now)
+		}
 	}
 	l.poke()
 }
@@ -195,11 +208,12 @@ func noteEnd(ended map[string]*node.LastUse, image *node.Image, at int64) {
 
 // outgoing is what the sidecar should get next.
 type outgoing struct {
-	session string
-	over    bool
-	syncDue bool
-	events  []*node.Event
-	folded  uint64
+	session    string
+	over, told bool
+	syncDue    bool
+	events     []*node.Event
+	more       bool // events are left for the next message
+	folded     uint64
 }
 
 // next returns the first unacknowledged events, at most limit. They stay until
@@ -207,18 +221,40 @@ type outgoing struct {
 func (l *ledger) next(limit int) outgoing {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out := outgoing{session: l.session, over: l.over, syncDue: l.syncDue, folded: l.folded}
-	for _, q := range l.queue[:min(limit, len(l.queue))] {
+	out := outgoing{session: l.session, over: l.over, told: l.told, syncDue: l.syncDue, folded: l.folded}
+	size := 0
+	for _, q := range l.queue {
+		size += proto.Size(q.event)
+		if len(out.events) == limit || len(out.events) > 0 && size > maxMessage {
+			out.more = true
+			break
+		}
 		out.events = append(out.events, q.event)
 	}
 	return out
 }
 
-// pending reports whether there is something to send.
-func (l *ledger) pending() bool {
+// pending reports whether there is something to send, and whether it is so much
+// that to wait for more gains nothing.
+func (l *ledger) pending() (some, much bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.session != "" && (l.syncDue && !l.over || len(l.queue) > 0)
+	switch {
+	case l.session == "":
+		return false, false
+	case l.over:
+		return !l.told, true
+	default:
+		return l.syncDue || len(l.queue) > 0, len(l.queue) >= maxBatch
+	}
+}
+
+// tell notes that the sidecar knows of the session's end. What it has not
+// acknowledged waits for the next session.
+func (l *ledger) tell(session string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told = l.told || session == l.session
 }
 
 // ack drops the events of a session up to a number: they are durable.

@@ -24,7 +24,7 @@ func numbers(out outgoing) (n []uint64) {
 
 func TestEventsStayUntilAcknowledged(t *testing.T) {
 	l := newLedger(10)
-	l.begin(nil, nil)
+	l.begin(nil, nil, 0)
 	l.syncDone(l.makeSync(), true)
 	l.created(useIn("c1", "p1", "sha256:a"), 1)
 	l.started("c1", 2)
@@ -45,7 +45,7 @@ func TestEventsStayUntilAcknowledged(t *testing.T) {
 // A process that lived shortly has its start told after its end: it stays ended.
 func TestStopBeforeStart(t *testing.T) {
 	l := newLedger(10)
-	l.begin(nil, nil)
+	l.begin(nil, nil, 0)
 	l.created(useIn("c1", "p1", "sha256:a"), 1)
 	l.stopped("c1", 2)
 	l.started("c1", 3)
@@ -57,7 +57,7 @@ func TestStopBeforeStart(t *testing.T) {
 // The end of a container that was refused is told, because it had a claim.
 func TestRefusedContainer(t *testing.T) {
 	l := newLedger(10)
-	l.begin(nil, nil)
+	l.begin(nil, nil, 0)
 	l.syncDone(l.makeSync(), true)
 	l.stopped("refused", 1)
 	l.removed("refused", 2)
@@ -69,7 +69,7 @@ func TestRefusedContainer(t *testing.T) {
 
 func TestPodTakesItsContainersAlong(t *testing.T) {
 	l := newLedger(10)
-	l.begin([]*node.Pod{{Id: "p1"}}, []*node.Use{useIn("c1", "p1", "a"), useIn("c2", "p2", "a")})
+	l.begin([]*node.Pod{{Id: "p1"}}, []*node.Use{useIn("c1", "p1", "a"), useIn("c2", "p2", "a")}, 0)
 	l.podRemoved(&node.Pod{Id: "p1"}, 5)
 	s := l.makeSync()
 	if len(s.uses) != 1 || s.uses[0].GetContainerId() != "c2" || len(s.pods) != 0 {
@@ -84,7 +84,7 @@ func TestPodTakesItsContainersAlong(t *testing.T) {
 // event or as the last use of its image.
 func TestOverflowLosesNoEnd(t *testing.T) {
 	l := newLedger(10)
-	l.begin(nil, nil)
+	l.begin(nil, nil, 0)
 	l.syncDone(l.makeSync(), true)
 	const containers = 1000
 	for i := range containers {
@@ -115,10 +115,10 @@ func TestOverflowLosesNoEnd(t *testing.T) {
 // A list that is overtaken by a new session hands its ends on.
 func TestASyncOvertakenByASession(t *testing.T) {
 	l := newLedger(10)
-	l.begin(nil, []*node.Use{useIn("c1", "p1", "a")})
+	l.begin(nil, []*node.Use{useIn("c1", "p1", "a")}, 0)
 	l.removed("c1", 7)
 	s := l.makeSync()
-	l.begin(nil, nil)
+	l.begin(nil, nil, 0)
 	l.syncDone(s, false)
 	if again := l.makeSync(); len(again.ended) != 1 || again.ended[0].GetBoottime() != 7 {
 		t.Errorf("ended = %v", again.ended)
@@ -149,7 +149,7 @@ func TestSyncInSmallChunks(t *testing.T) {
 		}
 		uses = append(uses, u)
 	}
-	l.begin(nil, uses)
+	l.begin(nil, uses, 0)
 	s := &sender{ledger: l}
 	chunks := s.chunks(l.makeSync())
 	total := 0

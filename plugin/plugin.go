@@ -27,28 +27,31 @@ type plugin struct {
 	log    *slog.Logger
 	ledger *ledger
 
-	mu       sync.Mutex
 	admitter *admitter
 	sender   *sender
-	stub     stub.Stub
-	stop     context.CancelFunc
-	running  sync.WaitGroup
+
+	mu      sync.Mutex
+	stub    stub.Stub
+	stop    context.CancelFunc // nil before start
+	running sync.WaitGroup
 }
 
 func newPlugin(cfg config, level *slog.LevelVar, log *slog.Logger) *plugin {
-	return &plugin{cfg: cfg, level: level, log: log, ledger: newLedger(outboxCapacity)}
+	p := &plugin{cfg: cfg, level: level, log: log, ledger: newLedger(outboxCapacity)}
+	p.admitter = newAdmitter(cfg.NodeSocket, log)
+	p.sender = &sender{socket: cfg.NodeSocket, ledger: p.ledger, admitter: p.admitter, log: log}
+	return p
 }
 
 // start begins to talk to the sidecar, once.
 func (p *plugin) start(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.sender != nil {
+	if p.stop != nil {
 		return
 	}
 	ctx, p.stop = context.WithCancel(ctx)
-	p.admitter = newAdmitter(p.cfg.NodeSocket, p.log)
-	p.sender = &sender{socket: p.cfg.NodeSocket, ledger: p.ledger, admitter: p.admitter, log: p.log}
+	p.admitter.socket, p.sender.socket = p.cfg.NodeSocket, p.cfg.NodeSocket // a launched plugin learns it late
 	p.running.Go(func() { p.admitter.run(ctx) })
 	p.running.Go(func() { p.sender.run(ctx) })
 }
@@ -75,7 +78,8 @@ func (p *plugin) guard(hook string) {
 
 // Configure takes the configuration of a launched plugin, and says what to
 // subscribe to.
-func (p *plugin) Configure(_ context.Context, text, runtime, runtimeVersion string) (api.EventMask, error) {
+func (p *plugin) Configure(_ context.Context, text, runtime, runtimeVersion string) (_ api.EventMask, _ error) {
+	defer p.guard("Configure")
 	if text != "" {
 		cfg, err := parseConfig([]byte(text))
 		if err != nil {
@@ -107,7 +111,7 @@ func (p *plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, containe
 	for _, c := range containers {
 		uses = append(uses, useOf(byID[c.GetPodSandboxId()], c, now))
 	}
-	p.ledger.begin(nodePods, uses)
+	p.ledger.begin(nodePods, uses, now)
 	return nil, nil
 }
 

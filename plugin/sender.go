@@ -17,14 +17,16 @@ const (
 	linger = 200 * time.Millisecond
 	// signOfLife is the longest time between two messages of a live session.
 	signOfLife = 15 * time.Second
-	// maxBatch and syncChunk keep a message far below the 4 MiB of ttrpc: a use
-	// has at most some 70 KiB, of bounded strings.
-	maxBatch  = 32
+	// maxBatch and maxMessage bound the events of one Report.
+	maxBatch   = 256
+	maxMessage = 1 << 20
+	// syncChunk keeps a Sync far below the 4 MiB of ttrpc: a use has at most some
+	// 80 KiB, of bounded strings.
 	syncChunk = 32
 	// sendTimeout bounds one message; it waits for the sidecar's disk.
 	sendTimeout = 10 * time.Second
-	// farewell bounds the word that the session is over, at the end.
-	farewell = time.Second
+	// farewellTimeout bounds the last words of a plugin that is stopped.
+	farewellTimeout = time.Second
 )
 
 // sender brings the ledger to the sidecar, one message after the other.
@@ -45,26 +47,28 @@ type sender struct {
 func (s *sender) run(ctx context.Context) {
 	defer func() { closeClient(s.client, s.log) }()
 	pause := newBackoff(100*time.Millisecond, 5*time.Second)
-	said := false
 	for {
 		timer := time.NewTimer(signOfLife)
-		if s.lost != nil || s.ledger.pending() {
+		some, much := s.ledger.pending()
+		if s.lost != nil || some {
 			timer.Reset(0)
 		}
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			s.ledger.end()
-			bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+			bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)
 			defer cancel()
-			s.note(s.flush(bye, &said))
+			s.note(s.farewell(bye))
 			return
 		case <-s.ledger.wake:
 		case <-timer.C:
 		}
 		timer.Stop()
-		sleep(ctx, linger)
-		if err := s.flush(ctx, &said); err != nil && ctx.Err() == nil {
+		if !much {
+			sleep(ctx, linger)
+		}
+		if err := s.flush(ctx); err != nil && ctx.Err() == nil {
 			s.note(err)
 			closeClient(s.client, s.log)
 			s.client = nil
@@ -87,8 +91,20 @@ func (s *sender) note(err error) {
 	s.lost = err
 }
 
-// flush sends what is due. said remembers that a session's end was told.
-func (s *sender) flush(ctx context.Context, said *bool) error {
+// farewell sends the rest of a session that is over.
+func (s *sender) farewell(ctx context.Context) error {
+	for {
+		if some, _ := s.ledger.pending(); !some {
+			return nil
+		}
+		if err := s.flush(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// flush sends what is due, at most one batch.
+func (s *sender) flush(ctx context.Context) error {
 	if s.client == nil {
 		// A sidecar that was restarted hears from the plugin at once.
 		client, err := connect(ctx, s.socket, ttrpc.WithOnClose(s.ledger.poke))
@@ -99,22 +115,24 @@ func (s *sender) flush(ctx context.Context, said *bool) error {
 	}
 	out := s.ledger.next(maxBatch)
 	switch {
-	case out.session == "" || out.over && *said && len(out.events) == 0:
+	case out.session == "" || out.over && out.told:
 		return nil
 	case out.syncDue && !out.over:
-		*said = false
 		return s.sync(ctx)
 	}
 	wanted, err := s.report(ctx, out)
 	if err != nil {
 		return err
 	}
-	*said = out.over
 	switch {
 	case wanted && !out.over:
 		s.ledger.wantSync(out.session)
-	case len(out.events) > 0: // also of a session that is over and unknown: the next one begins with a list
+		return nil
+	case !wanted && len(out.events) > 0:
 		s.ledger.ack(out.session, out.events[len(out.events)-1].GetNumber())
+	}
+	if out.over && (wanted || !out.more) {
+		s.ledger.tell(out.session)
 	}
 	return nil
 }
@@ -123,7 +141,7 @@ func (s *sender) report(ctx context.Context, out outgoing) (wanted bool, err err
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
 	answer, err := node.NewNodeClient(s.client).Report(ctx, &node.ReportRequest{
-		Session: out.session, Events: out.events, Disconnected: out.over, PluginVersion: version,
+		Session: out.session, Events: out.events, Disconnected: out.over && !out.more, PluginVersion: version,
 		Counters: &node.Counters{
 			Panics: s.panics.Load(), Fallbacks: s.admitter.fallbacks.Load(),
 			Registrations: s.registrations.Load(), Folded: out.folded,
