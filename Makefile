@@ -38,6 +38,7 @@ case: ## One end-to-end case: make case N=08 (as root).
 	$(GO) test -tags e2e -count=1 -v -run '^TestCase$(N)' ./test/e2e/...
 
 bench-hook: ## What the plugin costs a container creation (as root, minutes).
+	$(GO) test -run '^$$' -bench 'Hook|Ledger' ./plugin 2>/dev/null
 	$(GO) run ./hack/benchhook $(ARGS)
 
 proto: ## Generate api/v1 from the protos.

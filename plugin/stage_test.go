@@ -93,7 +93,7 @@ func (s *sidecar) kinds() (kinds []string) {
 }
 
 // serve serves until stop is called, or the test ends.
-func (s *sidecar) serve(t *testing.T, socket string) (stop func()) {
+func (s *sidecar) serve(t testing.TB, socket string) (stop func()) {
 	t.Helper()
 	l, err := net.Listen("unix", socket)
 	if err != nil {
@@ -123,7 +123,7 @@ func (s *sidecar) serve(t *testing.T, socket string) (stop func()) {
 
 // stage is NRI's own runtime side with a plugin connected to it.
 type stage struct {
-	*testing.T
+	testing.TB
 	runtime    *adaptation.Adaptation
 	plugin     *plugin
 	sidecar    *sidecar
@@ -134,11 +134,11 @@ type stage struct {
 	existing   []*api.Container
 }
 
-func newStage(t *testing.T) *stage {
+func newStage(t testing.TB) *stage {
 	t.Helper()
 	dir := t.TempDir()
 	s := &stage{
-		T: t, sidecar: &sidecar{}, nodeSocket: filepath.Join(dir, "node.sock"), nriSocket: filepath.Join(dir, "nri.sock"),
+		TB: t, sidecar: &sidecar{}, nodeSocket: filepath.Join(dir, "node.sock"), nriSocket: filepath.Join(dir, "nri.sock"),
 		pod: &api.PodSandbox{Id: "pod1", Name: "api-0", Namespace: "pay", Uid: "u1", Labels: map[string]string{"oci_runtime_type": "io.containerd.runc.v1"}},
 	}
 	s.startRuntime()
@@ -152,7 +152,7 @@ type wire struct {
 	conns []net.Conn
 }
 
-func (w *wire) between(t *testing.T, from, to string) {
+func (w *wire) between(t testing.TB, from, to string) {
 	l, err := net.Listen("unix", from)
 	if err != nil {
 		t.Fatal(err)
@@ -200,7 +200,7 @@ func (s *stage) startRuntime() {
 	s.Helper()
 	dir := s.TempDir()
 	s.wire = &wire{}
-	s.wire.between(s.T, s.nriSocket, filepath.Join(dir, "nri.sock"))
+	s.wire.between(s.TB, s.nriSocket, filepath.Join(dir, "nri.sock"))
 	sync := func(ctx context.Context, cb adaptation.SyncCB) error {
 		_, err := cb(ctx, []*api.PodSandbox{s.pod}, s.existing)
 		return err

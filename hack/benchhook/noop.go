@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/containerd/nri/pkg/api"
+	nrilog "github.com/containerd/nri/pkg/log"
 	"github.com/containerd/nri/pkg/stub"
 )
 
@@ -28,8 +29,17 @@ func (noop) StopContainer(context.Context, *api.PodSandbox, *api.Container) ([]*
 }
 func (noop) RemoveContainer(context.Context, *api.PodSandbox, *api.Container) error { return nil }
 
+// silent takes the log of the NRI stub, which says what nobody asked here.
+type silent struct{}
+
+func (silent) Debugf(context.Context, string, ...any) {}
+func (silent) Infof(context.Context, string, ...any)  {}
+func (silent) Warnf(context.Context, string, ...any)  {}
+func (silent) Errorf(context.Context, string, ...any) {}
+
 // runNoop is the no-op plugin, until ctx is done.
 func runNoop(ctx context.Context, socket string) error {
+	nrilog.Set(silent{})
 	s, err := stub.New(noop{}, stub.WithPluginName("noop"), stub.WithPluginIdx("10"), stub.WithSocketPath(socket))
 	if err != nil {
 		return err
