@@ -28,6 +28,10 @@ func main() {
 	path := flag.String("config", "", "configuration file (default "+defaultConfigFile+", which may be absent); not for a plugin that containerd launches")
 	showVersion := flag.Bool("version", false, "print the version and exit")
 	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "image-custodian-plugin: unknown argument %q\n", flag.Arg(0))
+		os.Exit(2)
+	}
 	if *showVersion {
 		fmt.Printf("image-custodian-plugin %s (%s, %s)\n", version, revision, runtime.Version())
 		return
@@ -44,7 +48,7 @@ func main() {
 func run(ctx context.Context, path string) error {
 	level := new(slog.LevelVar)
 	if os.Getenv("NRI_PLUGIN_SOCKET") != "" {
-		log := slog.New(slog.NewTextHandler(syslogWriter(), &slog.HandlerOptions{Level: level}))
+		log := slog.New(syslogHandler(level))
 		err := newPlugin(defaultConfig(), level, log).runLaunched(ctx)
 		if err != nil {
 			log.Error("image-custodian-plugin ends", "err", err)

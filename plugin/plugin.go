@@ -30,6 +30,8 @@ type plugin struct {
 	admitter *admitter
 	sender   *sender
 
+	startLimit time.Duration
+
 	mu      sync.Mutex
 	stub    stub.Stub
 	stop    context.CancelFunc // nil before start
@@ -37,7 +39,7 @@ type plugin struct {
 }
 
 func newPlugin(cfg config, level *slog.LevelVar, log *slog.Logger) *plugin {
-	p := &plugin{cfg: cfg, level: level, log: log, ledger: newLedger(outboxCapacity)}
+	p := &plugin{cfg: cfg, level: level, log: log, ledger: newLedger(outboxCapacity), startLimit: startLimit}
 	p.admitter = newAdmitter(cfg.NodeSocket, log)
 	p.sender = &sender{socket: cfg.NodeSocket, ledger: p.ledger, admitter: p.admitter, log: log}
 	return p

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -16,9 +17,16 @@ const (
 	pluginIndex = "10"
 	// Each registration makes every operation of the node wait: do it seldom.
 	minPause, maxPause = 250 * time.Millisecond, 30 * time.Second
+	dialTimeout        = 5 * time.Second
+	// startLimit bounds a registration, for which the runtime has 5 s, and the
+	// configuration that follows it.
+	startLimit = 15 * time.Second
 	// settled is how long a registration lasts before the pauses start anew.
 	settled = time.Minute
 )
+
+// errClosed says that the runtime has ended a session.
+var errClosed = errors.New("the runtime has closed the connection")
 
 // wanted are the events that the plugin handles.
 var wanted = []api.Event{
@@ -58,7 +66,11 @@ func newerThan08(version string) bool {
 // it: the runtime launches the plugin again when it starts again.
 func (p *plugin) runLaunched(ctx context.Context) error {
 	defer p.close()
-	return p.serve(ctx)
+	if err := p.serve(ctx); !errors.Is(err, errClosed) {
+		return err
+	}
+	p.log.Info("the runtime has closed the connection: bye")
+	return nil
 }
 
 // runExternal connects to the NRI socket, for ever once it has succeeded. That
@@ -68,18 +80,19 @@ func (p *plugin) runExternal(ctx context.Context) error {
 	defer p.close()
 	pause := newBackoff(minPause, maxPause)
 	var last string
+	var said time.Time
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := p.serve(ctx, stub.WithSocketPath(p.cfg.NRISocket), stub.WithPluginName(pluginName), stub.WithPluginIdx(pluginIndex))
+		err := p.dial(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		if p.sender.registrations.Load() == 0 {
-			return fmt.Errorf("NRI socket %s: %w: is containerd running, NRI enabled in its configuration, and nri_socket right?", p.cfg.NRISocket, err)
+			return err
 		}
-		if why := err.Error(); why != last {
-			last = why
-			p.log.Warn("not registered with the runtime, trying again", "socket", p.cfg.NRISocket, "err", err)
+		if why := err.Error(); why != last || time.Since(said) > time.Minute {
+			last, said = why, time.Now()
+			p.log.Warn("not registered with the runtime, trying again", "err", err)
 		}
 		if time.Since(began) > settled {
 			pause.reset()
@@ -87,6 +100,27 @@ func (p *plugin) runExternal(ctx context.Context) error {
 		pause.wait(ctx)
 	}
 	return nil
+}
+
+// dial connects to the NRI socket and serves.
+func (p *plugin) dial(ctx context.Context) (err error) {
+	dialer := net.Dialer{Timeout: dialTimeout}
+	conn, err := dialer.DialContext(ctx, "unix", p.cfg.NRISocket)
+	if err == nil {
+		// A stub that could not register leaves the connection to its owner.
+		defer func() {
+			if closing := conn.Close(); closing != nil && !errors.Is(closing, net.ErrClosed) {
+				err = errors.Join(err, closing)
+			}
+		}()
+		err = p.serve(ctx, stub.WithConnection(conn), stub.WithPluginName(pluginName), stub.WithPluginIdx(pluginIndex))
+	}
+	switch {
+	case err == nil || errors.Is(err, errClosed):
+		return err
+	default:
+		return fmt.Errorf("NRI socket %s: %w: is containerd running, NRI enabled in its configuration, and nri_socket right?", p.cfg.NRISocket, err)
+	}
 }
 
 // serve registers with a new stub, as a stub cannot be used again, and returns
@@ -103,7 +137,7 @@ func (p *plugin) serve(ctx context.Context, opts ...stub.Option) error {
 	p.stub = s
 	p.mu.Unlock()
 	defer p.ledger.end()
-	if err := s.Start(ctx); err != nil {
+	if err := p.startStub(ctx, s); err != nil {
 		return fmt.Errorf("register: %w", err)
 	}
 	select {
@@ -111,6 +145,22 @@ func (p *plugin) serve(ctx context.Context, opts ...stub.Option) error {
 		s.Stop()
 		return nil
 	case <-closed:
-		return errors.New("the runtime has closed the connection")
+		return errClosed
+	}
+}
+
+// startStub is stub.Start with an end: when the runtime dies after it has taken
+// the registration and before it configures the plugin, Start waits for ever.
+// Nothing can end that wait; it is left behind, with its connection closed.
+func (p *plugin) startStub(ctx context.Context, s stub.Stub) error {
+	started := make(chan error, 1)
+	go func() { started <- s.Start(ctx) }()
+	timer := time.NewTimer(p.startLimit)
+	defer timer.Stop()
+	select {
+	case err := <-started:
+		return err
+	case <-timer.C:
+		return errors.New("the runtime took the registration and went silent")
 	}
 }
