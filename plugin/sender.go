@@ -188,7 +188,7 @@ func take[T any](all []T) (first, rest []T) {
 }
 
 func text(v *atomic.Value) string {
-	s, _ := v.Load().(string) //nolint:revive // unset is empty
+	s, _ := v.Load().(string)
 	return s
 }
 

@@ -96,7 +96,7 @@ func (n *Node) startContainerd(ctx context.Context) error {
 	}
 	defer log.Close()
 	// Not CommandContext: containerd outlives the ctx of its start.
-	cmd := exec.Command(filepath.Join(n.Dir, "bin", "containerd"), //nolint:noctx // see above
+	cmd := exec.Command(filepath.Join(n.Dir, "bin", "containerd"),
 		"--config", filepath.Join(n.Dir, "containerd.toml"))
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = n.Env(), n.Dir, log, log
 	p, err := spawn(cmd)

@@ -168,7 +168,7 @@ func TestOtherNamespacesAndImportsStay(t *testing.T) {
 
 // The plugin launched by containerd, with its configuration by NRI.
 func TestLaunchedPlugin(t *testing.T) {
-	dir, err := os.MkdirTemp("", "icl-")
+	dir, err := os.MkdirTemp("", "icl-") //nolint:usetesting // sockets of shims lie in it: t.TempDir is too long for them
 	if err != nil {
 		t.Fatal(err)
 	}

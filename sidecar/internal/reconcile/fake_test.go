@@ -254,5 +254,3 @@ func (b *bench) events(kind state.EventKind) []state.Event {
 	}
 	return slices.DeleteFunc(events, func(e state.Event) bool { return e.Kind != kind })
 }
-
-func (b *bench) boottime() int64 { return int64(b.store.Clock().Now()) }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/image-custodian/custodian/sidecar/internal/policy"
 )
@@ -21,10 +22,10 @@ func open(t *testing.T, dir string) *Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.Check(); err != nil && !errors.Is(err, bbolt.ErrDatabaseNotOpen) {
+		if err := s.Check(); err != nil && !errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
 			t.Errorf("check: %v", err)
 		}
-		if err := s.Close(); err != nil && !errors.Is(err, bbolt.ErrDatabaseNotOpen) {
+		if err := s.Close(); err != nil && !errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
 			t.Errorf("close: %v", err)
 		}
 	})
