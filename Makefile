@@ -22,7 +22,7 @@ build: ## Build the programs into bin/: static and reproducible.
 demo: ## Show the main job on a private real node (as root).
 	$(GO) run ./hack/demo
 
-node: build ## A shell on a private real node with image-custodian on it (as root).
+node: ## A shell on a private real node with image-custodian on it (as root).
 	$(GO) run ./hack/node/cmd/node
 
 test: unit e2e ## All tests (as root).

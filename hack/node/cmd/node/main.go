@@ -1,6 +1,7 @@
-// Command node gives a person or a script a private container node: a shell in
-// which ctr, crictl and runc talk to it, or one command run in that
-// environment. The node goes when the shell or the command ends.
+// Command node gives a person or a script a private container node with
+// image-custodian on it: a shell in which ctr, crictl, runc and custodianctl
+// talk to it, or one command run in that environment. The node goes when the
+// shell or the command ends.
 //
 //	go run ./hack/node/cmd/node                # a shell
 //	go run ./hack/node/cmd/node crictl info    # one command; its exit code
@@ -38,16 +39,17 @@ func main() {
 }
 
 func run(ctx context.Context, interrupt <-chan os.Signal, args []string) (code int, err error) {
-	n, err := boot(ctx, interrupt)
+	n, custodian, err := boot(ctx, interrupt)
 	if err != nil {
 		return 1, err
 	}
-	defer func() { err = errors.Join(err, n.Stop(ctx)) }()
+	defer func() { err = errors.Join(err, custodian.Stop(), n.Stop(ctx)) }()
 
 	cmd, err := command(ctx, n, args)
 	if err != nil {
 		return 1, err
 	}
+	cmd.Env = append(cmd.Env, "CUSTODIAN_SOCKET="+custodian.Socket)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGHUP) }
 	cmd.WaitDelay = 5 * time.Second
@@ -62,9 +64,9 @@ func run(ctx context.Context, interrupt <-chan os.Signal, args []string) (code i
 	return cmd.ProcessState.ExitCode(), nil
 }
 
-// boot starts the node and all that runs on it: the place where custodian's
-// own programs join. A Ctrl-C ends it, as nothing else runs yet.
-func boot(ctx context.Context, interrupt <-chan os.Signal) (*node.Node, error) {
+// boot starts the node and image-custodian on it. A Ctrl-C ends it, as nothing
+// else runs yet.
+func boot(ctx context.Context, interrupt <-chan os.Signal) (*node.Node, *node.Custodian, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -74,7 +76,31 @@ func boot(ctx context.Context, interrupt <-chan os.Signal) (*node.Node, error) {
 		case <-ctx.Done():
 		}
 	}()
-	return node.Start(ctx, node.Options{Log: os.Stderr})
+	n, err := node.Start(ctx, node.Options{Log: os.Stderr})
+	if err != nil {
+		return nil, nil, err
+	}
+	custodian, err := join(ctx, n)
+	if err != nil {
+		return nil, nil, errors.Join(err, n.Stop(ctx))
+	}
+	return n, custodian, nil
+}
+
+// join builds image-custodian beside the node's own programs and starts it.
+func join(ctx context.Context, n *node.Node) (*node.Custodian, error) {
+	bin := filepath.Join(n.Dir, "bin")
+	if err := node.BuildCustodian(ctx, bin); err != nil {
+		return nil, err
+	}
+	custodian, err := n.NewCustodian(node.CustodianOptions{Bin: bin, Config: "[log]\nlevel = \"info\"\n"})
+	if err != nil {
+		return nil, err
+	}
+	if err := custodian.Start(ctx); err != nil {
+		return nil, errors.Join(err, custodian.Stop())
+	}
+	return custodian, nil
 }
 
 // command is what to run on the node: args, or a shell. Without a terminal a
@@ -90,7 +116,7 @@ func command(ctx context.Context, n *node.Node, args []string) (*exec.Cmd, error
 	if !isTerminal(os.Stdin) {
 		return n.Command(ctx, shell), nil
 	}
-	fmt.Fprintf(os.Stderr, "node %s in %s; registry %s; exit to remove it\n", n.Name, n.Dir, n.Registry)
+	fmt.Fprintf(os.Stderr, "node %s in %s; registry %s; crictl, ctr and custodianctl point at it; exit to remove it\n", n.Name, n.Dir, n.Registry)
 	prompt := "(" + n.Name + `) \w \$ `
 	if filepath.Base(shell) != "bash" {
 		cmd := n.Command(ctx, shell)
