@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -22,6 +23,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(api.PluginSocketEnvVar) != "" {
+		main() // TestLaunchedByTheRuntime
+		return
+	}
 	nrilog.Set(nriLog{slog.New(slog.DiscardHandler)})
 	goleak.VerifyTestMain(m,
 		// The listener of NRI's adaptation ends some time after Stop.
@@ -138,6 +143,7 @@ type stage struct {
 	wire       *wire
 	pod        *api.PodSandbox
 	existing   []*api.Container
+	morePods   []*api.PodSandbox
 }
 
 func newStage(t testing.TB) *stage {
@@ -208,7 +214,7 @@ func (s *stage) startRuntime() {
 	s.wire = &wire{}
 	s.wire.between(s.TB, s.nriSocket, filepath.Join(dir, "nri.sock"))
 	sync := func(ctx context.Context, cb adaptation.SyncCB) error {
-		_, err := cb(ctx, []*api.PodSandbox{s.pod}, s.existing)
+		_, err := cb(ctx, append(s.morePods, s.pod), s.existing)
 		return err
 	}
 	update := func(context.Context, []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) { return nil, nil }
