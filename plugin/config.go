@@ -66,6 +66,9 @@ func parseConfig(data []byte) (config, error) {
 	}
 	if e, ok := errors.AsType[*toml.DecodeError](err); ok {
 		line, _ := e.Position()
+		if key := strings.Join(e.Key(), "."); key != "" {
+			return c, fmt.Errorf("line %d: %s: %w", line, key, err)
+		}
 		return c, fmt.Errorf("line %d: %w", line, err)
 	}
 	if err != nil {

@@ -29,7 +29,7 @@ func TestConfigFaults(t *testing.T) {
 		"node_sokcet = \"/x\"":                    `line 1: unknown key "node_sokcet"`,
 		"\n[log]\nlvl = 1":                        `line 3: unknown key "log.lvl"`,
 		"node_socket = \"x\"\nnri_socket = \"y\"": `node_socket: "x" is not an absolute path; nri_socket: "y"`,
-		"[log]\nlevel = \"loud\"":                 "loud",
+		"[log]\nlevel = \"loud\"":                 "line 2: log.level: ",
 		"node_socket":                             "line 1",
 		"a = 1\nb = 2":                            `"a"; line 2: unknown key "b"`,
 	} {
