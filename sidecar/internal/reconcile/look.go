@@ -204,7 +204,7 @@ func (r *Reconciler) mendUses(stored map[state.UseKey]policy.Use, listed []polic
 	for _, l := range listed {
 		k := state.KeyOf(l)
 		live[k] = true
-		if at, ok := r.ended[k]; ok && at >= began {
+		if r.endedLately(k, began) {
 			continue
 		}
 		old, known := stored[k]
@@ -227,6 +227,13 @@ func (r *Reconciler) mendUses(stored map[state.UseKey]policy.Use, listed []polic
 		}
 	}
 	return put, end
+}
+
+// endedLately keeps a list from reviving a use: the runtime announces the end of
+// a container a moment before it takes it off its list.
+func (r *Reconciler) endedLately(k state.UseKey, began policy.Moment) bool {
+	at, ok := r.ended[k]
+	return ok && at.Add(settle) >= began
 }
 
 func (r *Reconciler) mendImages(c *state.Change, memory map[policy.Key]policy.Memory, images []policy.Image, now policy.Moment) {

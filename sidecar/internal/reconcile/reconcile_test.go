@@ -39,6 +39,21 @@ func TestReportKeepsUsesAndLastUse(t *testing.T) {
 	}
 }
 
+// The runtime announces the end of a container before it takes it off its list:
+// a look in between must not revive the use.
+func TestALookDoesNotReviveAUse(t *testing.T) {
+	b := newBench(t)
+	img := b.node.addImage("a")
+	u := b.node.addUse("c1", img)
+	b.sync("s1", 0, u)
+	b.report("s1", Event{Number: 1, Kind: Removed, ContainerID: "c1", Boottime: 1 << 62})
+	b.look()
+	b.sync("s1", 1)
+	if uses := b.liveUses(); len(uses) != 0 {
+		t.Errorf("uses = %v, want none", uses)
+	}
+}
+
 func TestBeginAndEndInOneBatch(t *testing.T) {
 	b := newBench(t)
 	img := b.node.addImage("a")

@@ -250,6 +250,9 @@ func (r *Reconciler) replaceUses(c *state.Change, stored map[state.UseKey]policy
 		live[state.KeyOf(u)] = u
 	}
 	for _, u := range listed {
+		if r.endedLately(state.KeyOf(u), began) {
+			continue
+		}
 		live[state.KeyOf(u)] = merge(live[state.KeyOf(u)], u)
 	}
 	for k, u := range live {
