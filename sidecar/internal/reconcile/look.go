@@ -255,7 +255,7 @@ func (r *Reconciler) mendImages(c *state.Change, memory map[policy.Key]policy.Me
 		c.PutImages[img.Key] = m
 	}
 	for k := range memory {
-		if !there[k] {
+		if !there[k] && !r.removing[k] {
 			c.DropImages = append(c.DropImages, k)
 		}
 	}
@@ -269,6 +269,9 @@ func sameName(a, b policy.Name) bool {
 // whether the image went.
 func (r *Reconciler) mendRemovals(c *state.Change, removals map[policy.Key]state.Removal, images []policy.Image) {
 	for k, removal := range removals {
+		if r.removing[k] {
+			continue
+		}
 		c.ClearRemovals = append(c.ClearRemovals, k)
 		if slices.ContainsFunc(images, func(i policy.Image) bool { return i.Key == k }) {
 			continue

@@ -89,7 +89,10 @@ type Reconciler struct {
 	heard *policy.Moment
 	// ended remembers recent ends, so that an older list cannot revive a use.
 	ended map[state.UseKey]policy.Moment
-	// volumes finds the image that a digest of an image volume belongs to.
+	// removing are the images of the batch under way: a look in the middle of it
+	// must not judge by what it sees of them.
+	removing map[policy.Key]bool
+	// index finds the images of the last look.
 	index *policy.Index
 	// counters are the plugin's own, as it last told them.
 	counters Counters

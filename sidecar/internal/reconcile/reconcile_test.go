@@ -250,6 +250,31 @@ func TestRemovalIsStopped(t *testing.T) {
 	}
 }
 
+// Somebody who looks in the middle of a removal neither tells of it twice nor
+// takes it for one that a crash has cut off.
+func TestALookDuringARemoval(t *testing.T) {
+	b := newBench(t)
+	gone, back := b.node.addImage("gone"), b.node.addImage("restored")
+	b.sync("s1", 0)
+	calls := 0
+	var seen policy.Memory
+	b.node.onUses = func() {
+		if calls++; calls == 2 { // the records are deleted, the lease is not released
+			b.node.onUses = nil
+			seen = b.memory(back.Key)
+			b.look()
+			b.rec.Admit(t.Context(), policy.Use{ContainerdNamespace: CRINamespace, ContainerID: "c9", ImageID: back.Key.ID})
+		}
+	}
+	b.pass()
+	if events := b.events(state.EventRemoved); len(events) != 1 || events[0].Image != gone.Key || events[0].Freed != 100 {
+		t.Errorf("events = %+v, want one, of the image that is gone", events)
+	}
+	if after := b.memory(back.Key); after.FirstSeen != seen.FirstSeen || seen.FirstSeenAt.IsZero() {
+		t.Errorf("memory of the restored image = %+v, was %+v", after, seen)
+	}
+}
+
 func TestDoubtKeeps(t *testing.T) {
 	boom := errors.New("boom")
 	cases := map[string]func(b *bench){

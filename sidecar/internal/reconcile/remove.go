@@ -56,7 +56,14 @@ func (r *Reconciler) intend(batch map[policy.Key]removal) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.store.Commit(state.Change{PutRemovals: intents})
+	if err := r.store.Commit(state.Change{PutRemovals: intents}); err != nil {
+		return err
+	}
+	r.removing = map[policy.Key]bool{}
+	for k := range batch {
+		r.removing[k] = true
+	}
+	return nil
 }
 
 // removeBatch removes images under one hold and writes down what came of it.
@@ -138,7 +145,7 @@ func (r *Reconciler) settle(batch map[policy.Key]removal, outcome map[policy.Key
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last = nil // it shows what is gone
+	r.last, r.removing = nil, nil // the last look shows what is gone
 	return r.store.Commit(change)
 }
 
