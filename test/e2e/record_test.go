@@ -161,8 +161,12 @@ func TestOtherNamespacesAndImportsStay(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "complete") {
 		t.Errorf("in default: %v\n%s", err, out)
 	}
-	if out, err := w.Command(w.ctx, "ctr", "-n", "k8s.io", "image", "import", "--no-unpack", w.Dir+"/imported.tar").CombinedOutput(); err != nil {
+	if out, err := w.Command(w.ctx, "ctr", "-n", "k8s.io", "image", "import", w.Dir+"/imported.tar").CombinedOutput(); err != nil {
 		t.Fatalf("import: %v\n%s", err, out)
+	}
+	w.stays(6*time.Second, "the imported image", func() bool { return slices.Contains(w.records(""), ref) })
+	if got, _ := w.listed(id); got.Reason != "unpullable" {
+		t.Errorf("imported image = %+v, want it kept as unpullable", got)
 	}
 }
 
