@@ -20,36 +20,38 @@ type part struct {
 }
 
 // parts lists what of an image is there: blobs of its targets, and the
-// snapshots of its chain in every snapshotter.
-func (c *Client) parts(ctx context.Context, img policy.Image) ([]part, error) {
+// snapshots of its chain in every snapshotter. What cannot be measured does not
+// count: a snapshotter that is down stops no removal.
+func (c *Client) parts(ctx context.Context, img policy.Image) []part {
 	var parts []part
+	unknown := func(err error) {
+		if !errdefs.IsNotFound(err) {
+			c.log.Warn("a part of an image cannot be measured", "image", img.Key.ID, "err", err)
+		}
+	}
 	for _, b := range img.Blobs {
 		info, err := c.client.ContentStore().Info(ctx, digest.Digest(b.Digest))
-		if errdefs.IsNotFound(err) {
-			continue
-		}
 		if err != nil {
-			return nil, fmt.Errorf("blob %s: %w", b.Digest, err)
+			unknown(fmt.Errorf("blob %s: %w", b.Digest, err))
+			continue
 		}
 		parts = append(parts, part{key: b.Digest, bytes: info.Size})
 	}
 	snapshotters, err := c.snapshotters(ctx)
 	if err != nil {
-		return nil, err
+		unknown(err)
 	}
 	for _, name := range snapshotters {
 		for _, chain := range c.chains(img) {
 			usage, err := c.client.SnapshotService(name).Usage(ctx, chain)
-			if errdefs.IsNotFound(err) {
-				continue
-			}
 			if err != nil {
-				return nil, fmt.Errorf("snapshot %s in %s: %w", chain, name, err)
+				unknown(fmt.Errorf("snapshot %s in %s: %w", chain, name, err))
+				continue
 			}
 			parts = append(parts, part{namespace: img.Key.ContainerdNamespace, snapshotter: name, key: chain, bytes: usage.Size})
 		}
 	}
-	return parts, nil
+	return parts
 }
 
 // chains are the chain IDs of an image, from the lowest layer up.

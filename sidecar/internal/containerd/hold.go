@@ -23,6 +23,9 @@ var (
 	ErrClaimed = errors.New("claimed meanwhile")
 	// ErrChanged: its records are not those that were decided about.
 	ErrChanged = errors.New("its records changed meanwhile")
+	// ErrNotRestored: records were removed and could not be put back. The lease
+	// still keeps their content.
+	ErrNotRestored = errors.New("not restored")
 )
 
 const (
@@ -84,11 +87,7 @@ func (h *Hold) add(ctx context.Context, img policy.Image) error {
 			return fmt.Errorf("lease on image %s: %w", img.Key.ID, err)
 		}
 	}
-	parts, err := h.c.parts(ctx, img)
-	if err != nil {
-		return fmt.Errorf("image %s: %w", img.Key.ID, err)
-	}
-	h.images[img.Key] = &held{image: img, parts: parts}
+	h.images[img.Key] = &held{image: img, parts: h.c.parts(ctx, img)}
 	h.order = append(h.order, img.Key)
 	return nil
 }
@@ -123,8 +122,11 @@ func (h *Hold) removeRecords(ctx context.Context, img *held, claimed func() bool
 		if claimed() {
 			return ErrClaimed
 		}
+		// Noted first: a deletion that fails may have taken effect all the same.
+		img.removed = append(img.removed, record)
 		err := store.Delete(ctx, record.Name, images.DeleteTarget(&record.Target))
 		if errdefs.IsNotFound(err) {
+			img.removed = img.removed[:len(img.removed)-1]
 			if err := stillThere(ctx, store, record); err != nil {
 				return err
 			}
@@ -133,26 +135,37 @@ func (h *Hold) removeRecords(ctx context.Context, img *held, claimed func() bool
 		if err != nil {
 			return fmt.Errorf("record %q: %w", record.Name, err)
 		}
-		img.removed = append(img.removed, record)
 	}
 	if claimed() {
 		return ErrClaimed
 	}
+	again, err := store.List(ctx, targetFilters(img.image)...)
+	switch {
+	case err != nil:
+		return fmt.Errorf("records of image %s: %w", img.image.Key.ID, err)
+	case len(again) > 0: // somebody pulled it meanwhile
+		return fmt.Errorf("record %q: %w", again[0].Name, ErrChanged)
+	}
 	return nil
+}
+
+// targetFilters find every record that points where a name of the image does.
+func targetFilters(img policy.Image) []string {
+	seen := map[string]bool{}
+	var filters []string
+	for _, n := range img.Names {
+		if !seen[n.Target] {
+			seen[n.Target] = true
+			filters = append(filters, "target.digest=="+n.Target)
+		}
+	}
+	return filters
 }
 
 // records reads the records of an image again, whole, in the order of their
 // removal.
 func (h *Hold) records(ctx context.Context, img policy.Image) ([]images.Image, error) {
-	targets := map[string]bool{}
-	var filters []string
-	for _, n := range img.Names {
-		if !targets[n.Target] {
-			targets[n.Target] = true
-			filters = append(filters, "target.digest=="+n.Target)
-		}
-	}
-	records, err := h.c.client.ImageService().List(ctx, filters...)
+	records, err := h.c.client.ImageService().List(ctx, targetFilters(img)...)
 	if err != nil {
 		return nil, fmt.Errorf("records of image %s: %w", img.Key.ID, err)
 	}
@@ -192,33 +205,59 @@ func rank(name string) int {
 
 // Restore puts back the records that this hold removed from the image, with
 // their labels, the record under the image ID first. A name that is taken by
-// now stays with whoever took it.
+// now stays with whoever took it. What cannot be put back now is tried again by
+// Release; the error then wraps ErrNotRestored.
 func (h *Hold) Restore(ctx context.Context, key policy.Key) error {
 	img := h.images[key]
 	if img == nil {
 		return fmt.Errorf("image %s: is not held", key.ID)
 	}
-	ctx = in(ctx, key.ContainerdNamespace)
 	img.gone = false
 	var errs []error
+	var left []images.Image
 	for _, record := range img.removed {
-		_, err := h.c.client.ImageService().Create(ctx, images.Image{Name: record.Name, Labels: record.Labels, Target: record.Target})
-		if err != nil && !errdefs.IsAlreadyExists(err) {
-			errs = append(errs, fmt.Errorf("restore record %q: %w", record.Name, err))
+		if err := h.c.recreate(in(ctx, key.ContainerdNamespace), record); err != nil {
+			left = append(left, record)
+			errs = append(errs, fmt.Errorf("%w: %w", ErrNotRestored, err))
 		}
 	}
-	img.removed = nil
+	img.removed = left
 	return errors.Join(errs...)
+}
+
+// recreate puts back a record whose content is there.
+func (c *Client) recreate(ctx context.Context, record images.Image) error {
+	if _, err := c.client.ContentStore().Info(ctx, record.Target.Digest); err != nil {
+		return fmt.Errorf("record %q: %w", record.Name, err)
+	}
+	_, err := c.client.ImageService().Create(ctx, images.Image{Name: record.Name, Labels: record.Labels, Target: record.Target})
+	if err != nil && !errdefs.IsAlreadyExists(err) {
+		return fmt.Errorf("record %q: %w", record.Name, err)
+	}
+	return nil
 }
 
 // Release gives the leases back, with one collection, and returns for each
 // image that Remove removed how many bytes are really gone: of blobs that no
 // containerd namespace has any more, and of snapshots. What two removed images
-// shared counts for the first.
+// shared counts for the first. A lease that keeps an image which could not be
+// restored stays.
 func (h *Hold) Release(ctx context.Context) (map[policy.Key]int64, error) {
 	var errs []error
+	owing := map[string]bool{}
+	for _, key := range h.order {
+		if img := h.images[key]; !img.gone && len(img.removed) > 0 {
+			if err := h.Restore(ctx, key); err != nil {
+				owing[key.ContainerdNamespace] = true
+				errs = append(errs, err)
+			}
+		}
+	}
 	manager := h.c.client.LeasesService()
 	for ns, lease := range h.leases {
+		if owing[ns] {
+			continue
+		}
 		// Each is deleted synchronously: a collection that has nothing more to
 		// do is cheap, and there is seldom more than one namespace.
 		if err := manager.Delete(in(ctx, ns), lease, leases.SynchronousDelete); err != nil && !errdefs.IsNotFound(err) {

@@ -48,6 +48,33 @@ type store struct {
 	ctx    context.Context
 	target ocispec.Descriptor
 	id     string
+	faults *faultyStore
+}
+
+// faultyStore is an image store whose answers get lost, as told.
+type faultyStore struct {
+	images.Store
+	lostDeletes int // so many deletions take effect and fail
+	badCreates  int // so many creations fail
+}
+
+var errLost = errors.New("connection lost")
+
+func (f *faultyStore) Delete(ctx context.Context, name string, opts ...images.DeleteOpt) error {
+	err := f.Store.Delete(ctx, name, opts...)
+	if f.lostDeletes > 0 {
+		f.lostDeletes--
+		return errLost
+	}
+	return err
+}
+
+func (f *faultyStore) Create(ctx context.Context, i images.Image) (images.Image, error) {
+	if f.badCreates > 0 {
+		f.badCreates--
+		return images.Image{}, errLost
+	}
+	return f.Store.Create(ctx, i)
 }
 
 func newStore(t *testing.T) *store {
@@ -70,15 +97,16 @@ func newStore(t *testing.T) *store {
 	if err := db.Init(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	faults := &faultyStore{Store: metadata.NewImageStore(db)}
 	inner, err := client.New("", client.WithServices(
-		client.WithImageStore(metadata.NewImageStore(db)), client.WithContentStore(db.ContentStore()),
+		client.WithImageStore(faults), client.WithContentStore(db.ContentStore()),
 		client.WithLeasesService(metadata.NewLeaseManager(db)), client.WithIntrospectionService(noPlugins{}),
 		client.WithNamespaceClient(oneNamespace{}),
 	))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &store{T: t, ctx: namespaces.WithNamespace(t.Context(), "ns"), Client: &Client{
+	s := &store{T: t, faults: faults, ctx: namespaces.WithNamespace(t.Context(), "ns"), Client: &Client{
 		cfg: Config{Namespaces: []string{"ns"}}, client: inner, log: slog.New(slog.DiscardHandler), resolved: map[target]resolved{},
 	}}
 	memory := blobs{}
@@ -282,6 +310,71 @@ func TestATagThatMovesAtTheLastMoment(t *testing.T) {
 	}
 	if got, err := s.client.ImageService().Get(s.ctx, "reg/app:1"); err != nil || got.Target.Digest != digest.FromString("other") {
 		t.Errorf("the moved tag = %v, %v", got.Target.Digest, err)
+	}
+}
+
+// A deletion whose answer is lost has taken effect: it is undone like the others.
+func TestADeletionWithoutAnAnswer(t *testing.T) {
+	s := newStore(t)
+	before := s.names()
+	img := s.image()
+	h := s.hold(img)
+	s.faults.lostDeletes = 1
+	if err := h.Remove(s.ctx, img.Key, func() bool { return false }); !errors.Is(err, errLost) {
+		t.Errorf("err = %v", err)
+	}
+	if after := s.names(); !slices.Equal(before, after) {
+		t.Errorf("records %v, had %v", after, before)
+	}
+	if _, err := h.Release(s.ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a claim brings back and cannot be put back at once is put back by
+// Release; while it cannot, the lease stays.
+func TestARestoreThatFails(t *testing.T) {
+	for name, failures := range map[string]int{"for a moment": 4, "for good": 100} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t)
+			before := s.names()
+			img := s.image()
+			h := s.hold(img)
+			s.faults.badCreates = failures
+			asked := 0
+			err := h.Remove(s.ctx, img.Key, func() bool { asked++; return asked > 4 })
+			if !errors.Is(err, ErrClaimed) || !errors.Is(err, ErrNotRestored) {
+				t.Errorf("err = %v, want ErrClaimed and ErrNotRestored", err)
+			}
+			_, err = h.Release(s.ctx)
+			if failures == 4 {
+				if err != nil || !slices.Equal(before, s.names()) || s.leftLeases() != 0 {
+					t.Errorf("%v, records %v, %d leases", err, s.names(), s.leftLeases())
+				}
+				return
+			}
+			if !errors.Is(err, ErrNotRestored) || s.leftLeases() != 1 {
+				t.Errorf("%v, %d leases; want the content kept", err, s.leftLeases())
+			}
+		})
+	}
+}
+
+// Somebody who pulls the image after its last record went has it back.
+func TestAPullAfterTheLastRecord(t *testing.T) {
+	s := newStore(t)
+	before := s.names()
+	img := s.image()
+	h := s.hold(img)
+	asked := 0
+	err := h.Remove(s.ctx, img.Key, func() bool {
+		if asked++; asked == 5 {
+			s.create("reg/app:1", s.target)
+		}
+		return false
+	})
+	if !errors.Is(err, ErrChanged) || !slices.Equal(before, s.names()) {
+		t.Errorf("err = %v, records %v", err, s.names())
 	}
 }
 

@@ -111,10 +111,15 @@ func (r *resolved) index(ctx context.Context, blobs content.Provider, data []byt
 		return 0
 	})
 	own := r.blobs
+	var absent error
 	for _, d := range append(named, unknown...) {
 		try := resolved{kind: policy.KindForeign, id: r.id, blobs: slices.Clip(own)}
 		err := try.walk(ctx, blobs, d, depth+1)
-		if errdefs.IsNotFound(err) || errors.Is(err, errUnreadable) {
+		if errdefs.IsNotFound(err) {
+			absent = err
+			continue
+		}
+		if errors.Is(err, errUnreadable) {
 			continue
 		}
 		if err != nil {
@@ -125,7 +130,7 @@ func (r *resolved) index(ctx context.Context, blobs content.Provider, data []byt
 			return nil
 		}
 	}
-	return nil
+	return absent // it may come: nothing to remember
 }
 
 func (r *resolved) manifest(ctx context.Context, blobs content.Provider, data []byte) error {

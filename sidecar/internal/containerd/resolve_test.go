@@ -121,7 +121,7 @@ func TestResolve(t *testing.T) {
 			i := b.index(on(d, os, arch))
 			delete(b, d.Digest)
 			return i, i
-		}, kind: policy.KindForeign},
+		}, err: errdefs.ErrNotFound},
 		"artifact": {make: func(b blobs) (ocispec.Descriptor, ocispec.Descriptor) {
 			d := b.manifest(b.put("application/vnd.example+json", []byte("{}")))
 			return d, d

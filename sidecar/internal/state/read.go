@@ -64,7 +64,9 @@ func (s *Store) start(opts Options) (err error) {
 			return &unusableError{"damaged", w.err}
 		}
 		s.clock = newClock(last, bootID, read)
-		w.put(bucketMeta, keyFormat, Format{Schema: Schema, MinReader: minReader})
+		if tx.Bucket(bucketMeta).Get(keyFormat) == nil { // that of a newer program stays
+			w.put(bucketMeta, keyFormat, Format{Schema: Schema, MinReader: minReader})
+		}
 		if machine != "" {
 			w.put(bucketMeta, keyMachine, machine)
 		}
@@ -98,16 +100,6 @@ func (s *Store) Uses() (map[UseKey]policy.Use, error) {
 	uses := map[UseKey]policy.Use{}
 	err := forEach(s, bucketUses, func(_ []byte, u policy.Use) { uses[KeyOf(u)] = u })
 	return uses, err
-}
-
-// Use returns one live use.
-func (s *Store) Use(k UseKey) (u policy.Use, found bool, err error) {
-	err = s.db.View(func(tx *bbolt.Tx) error {
-		w := writer{tx: tx}
-		found = w.get(bucketUses, key(k.ContainerdNamespace, k.ContainerID), &u)
-		return w.err
-	})
-	return u, found, err
 }
 
 // Images returns what is remembered of each image.

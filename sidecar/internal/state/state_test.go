@@ -267,6 +267,28 @@ func TestOpenUnusable(t *testing.T) {
 	}
 }
 
+// A program that may read a newer file leaves its format as it is.
+func TestANewerFormatStays(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	const newer = `{"schema":2,"min_reader":1}`
+	if err := s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyFormat, []byte(newer)) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir)
+	if err := s.db.View(func(tx *bbolt.Tx) error {
+		if got := tx.Bucket(bucketMeta).Get(keyFormat); string(got) != newer {
+			t.Errorf("format = %s", got)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestClock(t *testing.T) {
 	const hour = policy.Moment(time.Hour)
 	last := Reading{BootID: "b1", Boottime: int64(5 * hour), Observed: 100 * hour}
