@@ -35,7 +35,6 @@ type ledger struct {
 	// that events go into ended until that Sync is made.
 	syncDue, folding bool
 	ended            map[string]*node.LastUse
-	syncing          map[string]*node.LastUse // ended, on its way
 	generation       uint64
 	folded           uint64
 }
@@ -69,7 +68,7 @@ func (l *ledger) begin(pods []*node.Pod, uses []*node.Use, now int64) {
 	}
 	before := l.uses
 	l.session, l.over, l.told, l.number, l.queue = rand.Text(), false, false, 0, nil
-	l.syncDue, l.folding, l.syncing = true, false, nil
+	l.syncDue, l.folding = true, false
 	l.pods, l.uses = map[string]*node.Pod{}, map[string]*node.Use{}
 	for _, p := range pods {
 		l.pods[p.GetId()] = p
@@ -79,7 +78,7 @@ func (l *ledger) begin(pods []*node.Pod, uses []*node.Use, now int64) {
 	}
 	for id, u := range before {
 		if _, listed := l.uses[id]; !listed && u.GetState() != node.UseState_USE_STATE_EXITED {
-			noteEnd(l.ended, u.GetImage(), now)
+			noteEnd(l.ended, endOf(u), now)
 		}
 	}
 	l.poke()
@@ -127,7 +126,7 @@ func (l *ledger) created(u *node.Use, now int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.uses[u.GetContainerId()] = u
-	l.add(&node.Event{Kind: node.EventKind_EVENT_KIND_CREATED, ContainerId: u.GetContainerId(), Use: u, Boottime: now}, u.GetImage())
+	l.add(&node.Event{Kind: node.EventKind_EVENT_KIND_CREATED, ContainerId: u.GetContainerId(), Use: u, Boottime: now}, endOf(u))
 }
 
 // started comes after stopped for a process that lived very shortly.
@@ -150,7 +149,7 @@ func (l *ledger) changeState(id string, state node.UseState, kind node.EventKind
 	u = proto.CloneOf(u)
 	u.State = state
 	l.uses[id] = u
-	l.add(&node.Event{Kind: kind, ContainerId: id, Boottime: now}, u.GetImage())
+	l.add(&node.Event{Kind: kind, ContainerId: id, Boottime: now}, endOf(u))
 }
 
 func (l *ledger) removed(id string, now int64) {
@@ -162,7 +161,7 @@ func (l *ledger) removed(id string, now int64) {
 // remove tells of the end also for a container that was never created: it had
 // a claim.
 func (l *ledger) remove(id string, now int64) {
-	image := l.uses[id].GetImage()
+	image := endOf(l.uses[id])
 	delete(l.uses, id)
 	l.add(&node.Event{Kind: node.EventKind_EVENT_KIND_REMOVED, ContainerId: id, Boottime: now}, image)
 }
@@ -185,6 +184,15 @@ func (l *ledger) add(e *node.Event, image *node.Image) {
 		l.queue = append(l.queue, entry{e, image})
 	}
 	l.poke()
+}
+
+// endOf is what a folded end of a use is noted for: its image or, if the use has
+// image volumes too, every image; nil for a use that is not known.
+func endOf(u *node.Use) *node.Image {
+	if len(u.GetImageVolumes()) > 0 {
+		return &node.Image{}
+	}
+	return u.GetImage()
 }
 
 // fold keeps of an event what no later list can tell: an end.
@@ -296,11 +304,12 @@ func (l *ledger) makeSync() list {
 		l.fold(q)
 	}
 	l.queue, l.folding = nil, false
-	l.syncing, l.ended = l.ended, map[string]*node.LastUse{}
+	ended := slices.Collect(maps.Values(l.ended))
+	l.ended = map[string]*node.LastUse{} // handed back by syncDone, if need be
 	return list{
 		session: l.session, number: l.number, generation: l.generation,
 		pods: slices.Collect(maps.Values(l.pods)), uses: slices.Collect(maps.Values(l.uses)),
-		ended: slices.Collect(maps.Values(l.syncing)),
+		ended: ended,
 	}
 }
 
@@ -315,7 +324,6 @@ func (l *ledger) syncDone(s list, ok bool) {
 		}
 		return
 	}
-	l.syncing = nil
 	if ok {
 		l.syncDue = l.folding
 		return

@@ -112,6 +112,19 @@ func TestOverflowLosesNoEnd(t *testing.T) {
 	}
 }
 
+// The end of a container with image volumes counts for every image.
+func TestFoldedImageVolumes(t *testing.T) {
+	l := newLedger(10)
+	u := useIn("c1", "p1", "sha256:a")
+	u.ImageVolumes = []string{"/image-volumes/p1/x"}
+	l.begin(nil, []*node.Use{u}, 1)
+	l.removed("c1", 7)
+	s := l.makeSync()
+	if len(s.ended) != 1 || s.ended[0].GetImage().GetId() != "" || s.ended[0].GetBoottime() != 7 {
+		t.Errorf("ended = %v, want every image", s.ended)
+	}
+}
+
 // A list that is overtaken by a new session hands its ends on.
 func TestASyncOvertakenByASession(t *testing.T) {
 	l := newLedger(10)

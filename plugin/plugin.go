@@ -180,7 +180,7 @@ func (p *plugin) RemoveContainer(_ context.Context, _ *api.PodSandbox, c *api.Co
 }
 
 // boottime is CLOCK_BOOTTIME in nanoseconds. Zero, were the clock ever not
-// readable, reads as long ago: the sidecar then takes its own last reading.
+// readable, reads as now to the sidecar.
 func boottime() int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {

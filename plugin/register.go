@@ -160,6 +160,8 @@ func (p *plugin) startStub(ctx context.Context, s stub.Stub) error {
 	select {
 	case err := <-started:
 		return err
+	case <-ctx.Done():
+		return ctx.Err()
 	case <-timer.C:
 		return errors.New("the runtime took the registration and went silent")
 	}

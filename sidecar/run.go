@@ -25,6 +25,9 @@ const (
 	interval = time.Minute
 	// pluginSilence is three signs of life of the plugin.
 	pluginSilence = 45 * time.Second
+	// linger is far longer than a container's creation takes from finding its
+	// image to the plugin's hook.
+	linger = 3 * time.Second
 	// connectTimeout bounds the first talk with containerd.
 	connectTimeout = 10 * time.Second
 )
@@ -86,7 +89,7 @@ func run(ctx context.Context, cfg Config) (err error) {
 			StartGrace: time.Duration(cfg.Clean.StartGrace), KeepUnpullable: cfg.Clean.KeepUnpullable,
 		},
 		Interval: interval, PluginSilence: pluginSilence, NotBefore: buildDate(), Wall: wallClock,
-		CompareAndDelete: client.CompareAndDelete(),
+		CompareAndDelete: client.CompareAndDelete, Linger: linger,
 	}, client, store, log)
 	if err != nil {
 		return err

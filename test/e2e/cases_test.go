@@ -95,7 +95,7 @@ func TestCase09LastUseAndRestart(t *testing.T) {
 	} else {
 		t.Logf("removed %v after the last use, TTL %v", took.Round(10*time.Millisecond), ttl)
 	}
-	w.eventually(5*time.Second, "the removal is told", func() bool { return w.removals()[ref].Reason == "expired" })
+	w.eventually(15*time.Second, "the removal is told", func() bool { return w.removals()[ref].Reason == "expired" })
 	if err := digest.Digest(id).Validate(); err != nil {
 		t.Error(fmt.Errorf("image ID %q: %w", id, err))
 	}

@@ -41,15 +41,15 @@ var usualAddresses = []string{"/run/containerd/containerd.sock", "/run/k3s/conta
 
 // Client is a connection to one containerd. It survives restarts of containerd.
 type Client struct {
-	cfg      Config
-	log      *slog.Logger
-	client   *client.Client
-	conn     grpc.ClientConnInterface
-	runtime  runtimeapi.RuntimeServiceClient
-	versions Versions
+	cfg     Config
+	log     *slog.Logger
+	client  *client.Client
+	conn    grpc.ClientConnInterface
+	runtime runtimeapi.RuntimeServiceClient
 
 	// mu guards what the looks have learned.
 	mu        sync.Mutex
+	versions  Versions
 	resolved  map[target]resolved
 	handlers  *handlers
 	names     map[policy.Key]string // image ID by containerd namespace and name
@@ -95,7 +95,7 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger) (*Client, error)
 		cfg: cfg, log: log, client: inner, conn: conn, runtime: runtimeapi.NewRuntimeServiceClient(conn),
 		resolved: map[target]resolved{},
 	}
-	if c.versions, err = c.ask(ctx); err != nil {
+	if _, err := c.Versions(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("containerd at %s: %w", cfg.Address, err), inner.Close())
 	}
 	return c, nil
@@ -105,7 +105,15 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger) (*Client, error)
 func (c *Client) Close() error { return c.client.Close() }
 
 // Versions asks for the versions of this moment.
-func (c *Client) Versions(ctx context.Context) (Versions, error) { return c.ask(ctx) }
+func (c *Client) Versions(ctx context.Context) (Versions, error) {
+	v, err := c.ask(ctx)
+	if err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.versions = v
+	}
+	return v, err
+}
 
 // askTimeout bounds the first question to a socket that may not be containerd's.
 const askTimeout = 5 * time.Second
@@ -137,6 +145,8 @@ func (c *Client) hasCRI() bool { return slices.Contains(c.cfg.Namespaces, CRINam
 // CompareAndDelete says whether this containerd compares a record's target
 // before it deletes the record: it does from 2.0 on, and before silently does not.
 func (c *Client) CompareAndDelete() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	major, _, _ := strings.Cut(strings.TrimPrefix(c.versions.RuntimeVersion, "v"), ".")
 	n, err := strconv.Atoi(major)
 	return err == nil && n >= 2

@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/image-custodian/custodian/sidecar/internal/policy"
 )
@@ -26,6 +27,8 @@ var (
 	// ErrNotRestored: records were removed and could not be put back. The lease
 	// still keeps their content.
 	ErrNotRestored = errors.New("not restored")
+	// ErrContentGone: the content behind a record is no longer there.
+	ErrContentGone = errors.New("content is gone")
 )
 
 const (
@@ -47,6 +50,7 @@ type Hold struct {
 type held struct {
 	image   policy.Image
 	parts   []part
+	records []policy.Record
 	removed []images.Image // records as they were, in the order of their removal
 	gone    bool           // Remove has done its work
 }
@@ -87,10 +91,24 @@ func (h *Hold) add(ctx context.Context, img policy.Image) error {
 			return fmt.Errorf("lease on image %s: %w", img.Key.ID, err)
 		}
 	}
-	h.images[img.Key] = &held{image: img, parts: h.c.parts(ctx, img)}
+	list, err := h.c.client.ImageService().List(ctx, targetFilters(img)...)
+	if err != nil {
+		return fmt.Errorf("records of image %s: %w", img.Key.ID, err)
+	}
+	entry := &held{image: img, parts: h.c.parts(ctx, img)}
+	for _, i := range list {
+		entry.records = append(entry.records, policy.Record{
+			Name: i.Name, Labels: i.Labels, MediaType: i.Target.MediaType,
+			Digest: i.Target.Digest.String(), Size: i.Target.Size, Annotations: i.Target.Annotations,
+		})
+	}
+	h.images[img.Key] = entry
 	h.order = append(h.order, img.Key)
 	return nil
 }
+
+// Records are the records of a held image, for an intent that can undo.
+func (h *Hold) Records(key policy.Key) []policy.Record { return h.images[key].records }
 
 // Remove deletes every record of the image, each only if it still points where
 // it did: the record under the image ID first, then digests, tags last, since
@@ -222,6 +240,23 @@ func (h *Hold) Restore(ctx context.Context, key policy.Key) error {
 		}
 	}
 	img.removed = left
+	return errors.Join(errs...)
+}
+
+// Recreate puts back records that a run which ended in the middle has removed.
+// The error wraps ErrContentGone if there is nothing left to point at.
+func (c *Client) Recreate(ctx context.Context, containerdNamespace string, records []policy.Record) error {
+	ctx = in(ctx, containerdNamespace)
+	var errs []error
+	for _, r := range records {
+		err := c.recreate(ctx, images.Image{Name: r.Name, Labels: r.Labels, Target: ocispec.Descriptor{
+			MediaType: r.MediaType, Digest: digest.Digest(r.Digest), Size: r.Size, Annotations: r.Annotations,
+		}})
+		if errdefs.IsNotFound(err) {
+			err = fmt.Errorf("%w: %w", ErrContentGone, err)
+		}
+		errs = append(errs, err)
+	}
 	return errors.Join(errs...)
 }
 

@@ -50,6 +50,10 @@ func (c *Client) Watch(ctx context.Context, changed func()) {
 func (c *Client) watchOnce(ctx context.Context, filters []string, changed func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// Another containerd may answer after a restart.
+	if _, err := c.Versions(ctx); err != nil {
+		return err
+	}
 	events, errs := c.client.EventService().Subscribe(ctx, filters...)
 	changed()
 	for {

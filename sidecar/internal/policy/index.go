@@ -9,12 +9,14 @@ import (
 type Index struct {
 	byName   map[Key]Key
 	byTarget map[Key][]Key
+	known    map[Key]bool
 }
 
 // NewIndex makes an index over images.
 func NewIndex(images []Image) *Index {
-	x := &Index{byName: map[Key]Key{}, byTarget: map[Key][]Key{}}
+	x := &Index{byName: map[Key]Key{}, byTarget: map[Key][]Key{}, known: map[Key]bool{}}
 	for _, img := range images {
+		x.known[img.Key] = true
 		for _, n := range img.Names {
 			x.byName[Key{img.Key.ContainerdNamespace, n.Name}] = img.Key
 			target := Key{img.Key.ContainerdNamespace, n.Target}
@@ -25,6 +27,9 @@ func NewIndex(images []Image) *Index {
 	}
 	return x
 }
+
+// Known reports whether the index has an image of this key.
+func (x *Index) Known(k Key) bool { return x.known[k] }
 
 // Root returns the keys of the image that the use's root file system is from:
 // by image ID, or while that is not known by every name that the use has.

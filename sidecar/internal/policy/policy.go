@@ -51,6 +51,16 @@ type Name struct {
 	Updated time.Time `json:"updated,omitzero"`
 }
 
+// Record is a whole record of the image store: enough to make it again.
+type Record struct {
+	Name        string            `json:"name"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	MediaType   string            `json:"media_type"`
+	Digest      string            `json:"digest"`
+	Size        int64             `json:"size"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
 // Image is an image as containerd has it now.
 type Image struct {
 	Key   Key

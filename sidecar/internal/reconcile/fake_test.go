@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -30,6 +31,11 @@ type fakeNode struct {
 	removed  []policy.Key
 	restored []policy.Key
 	holds    int
+
+	dropped     int // calls of DropStaleHolds
+	recreated   []string
+	recreateErr error
+	restoreErr  error
 }
 
 func newFakeNode() *fakeNode {
@@ -107,7 +113,27 @@ func (n *fakeNode) Resolve(_ context.Context, u policy.Use) policy.Use {
 
 func (n *fakeNode) Watch(ctx context.Context, _ func()) { <-ctx.Done() }
 
-func (n *fakeNode) DropStaleHolds(context.Context) error { return nil }
+func (n *fakeNode) DropStaleHolds(context.Context) error {
+	n.dropped++
+	return nil
+}
+
+func (n *fakeNode) Recreate(_ context.Context, ns string, records []policy.Record) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.recreateErr != nil {
+		return n.recreateErr
+	}
+	for _, r := range records {
+		k := policy.Key{ContainerdNamespace: ns, ID: "sha256:" + strings.TrimPrefix(r.Digest, "sha256:t")}
+		img := n.images[k]
+		img.Key, img.Kind = k, policy.KindImage
+		img.Names = append(img.Names, policy.Name{Name: r.Name, Target: r.Digest})
+		n.images[k] = img
+		n.recreated = append(n.recreated, r.Name)
+	}
+	return nil
+}
 
 func (n *fakeNode) Hold(context.Context, []policy.Image) (hold, error) {
 	n.holds++
@@ -134,7 +160,19 @@ func (h *fakeHold) Remove(_ context.Context, k policy.Key, claimed func() bool) 
 	return nil
 }
 
+func (h *fakeHold) Records(k policy.Key) (records []policy.Record) {
+	h.node.mu.Lock()
+	defer h.node.mu.Unlock()
+	for _, n := range h.node.images[k].Names {
+		records = append(records, policy.Record{Name: n.Name, Digest: n.Target})
+	}
+	return records
+}
+
 func (h *fakeHold) Restore(_ context.Context, k policy.Key) error {
+	if h.node.restoreErr != nil {
+		return h.node.restoreErr
+	}
 	h.node.mu.Lock()
 	defer h.node.mu.Unlock()
 	h.node.images[k] = h.gone[k]
@@ -165,7 +203,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	b := &bench{T: t, node: newFakeNode(), dir: t.TempDir(), cfg: Config{
 		Mode: ModeAuto, Rules: policy.Rules{UnusedFor: 1}, Interval: time.Minute, PluginSilence: time.Minute,
-		Wall: time.Now, CompareAndDelete: true,
+		Wall: time.Now, CompareAndDelete: func() bool { return true },
 	}}
 	b.start()
 	t.Cleanup(func() {

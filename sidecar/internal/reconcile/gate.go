@@ -19,6 +19,10 @@ const claimLimit = 2 * time.Minute
 type gate struct {
 	mu     sync.Mutex
 	claims map[string]claim // by container ID
+	// recording is on during a removal: recent are then all claims since its
+	// beginning, also those whose container has come and gone.
+	recording bool
+	recent    []policy.Use
 }
 
 type claim struct {
@@ -34,6 +38,16 @@ func (g *gate) claim(u policy.Use, now policy.Moment) {
 	defer g.mu.Unlock()
 	u.State, u.Recorded = policy.StateClaimed, now
 	g.claims[u.ContainerID] = claim{u, now.Add(claimLimit)}
+	if g.recording {
+		g.recent = append(g.recent, u)
+	}
+}
+
+// record turns the recording of claims on or off.
+func (g *gate) record(on bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.recording, g.recent = on, nil
 }
 
 // drop ends the claim of a container: its use is known, or it will never be.
@@ -58,9 +72,13 @@ func (g *gate) uses(now policy.Moment) []policy.Use {
 	return uses
 }
 
-// claimed reports whether an open claim is about the image.
+// claimed reports whether a claim, open or made since the removal began, is
+// about the image.
 func (g *gate) claimed(img policy.Image, now policy.Moment) bool {
-	return usesImage(g.uses(now), img)
+	open := g.uses(now)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return usesImage(open, img) || usesImage(g.recent, img)
 }
 
 // usesImage reports whether one of the uses is about the image.

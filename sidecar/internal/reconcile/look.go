@@ -73,6 +73,8 @@ func (r *Reconciler) Look(ctx context.Context) (*Look, error) {
 
 // Latest is the last look if it is not older than maxAge, else a new one.
 func (r *Reconciler) Latest(ctx context.Context, maxAge time.Duration) (*Look, error) {
+	r.looking.Lock()
+	defer r.looking.Unlock()
 	r.mu.Lock()
 	last := r.last
 	r.mu.Unlock()
@@ -123,7 +125,7 @@ func (r *Reconciler) judgeSources(obs containerd.Observation, now policy.Moment)
 	for _, s := range obs.Sources {
 		errs[s.Name] = s.Err
 	}
-	if errs[SourceContainerd] == nil && !r.cfg.CompareAndDelete {
+	if errs[SourceContainerd] == nil && !r.cfg.CompareAndDelete() {
 		errs[SourceContainerd] = errTooOld
 	}
 	wall := r.cfg.Wall()
@@ -184,20 +186,16 @@ func (r *Reconciler) mend(obs containerd.Observation, began policy.Moment) error
 	if err != nil {
 		return err
 	}
-	removals, err := r.store.Removals()
-	if err != nil {
-		return err
-	}
-
 	change := state.Change{At: r.cfg.Wall()}
-	change.PutUses, change.EndUses = r.mendUses(stored, obs.Uses, began, now)
+	change.RaiseLastUse = map[policy.Key]policy.Moment{}
+	change.PutUses, change.EndUses = r.mendUses(change.RaiseLastUse, stored, obs.Uses, began, now)
 	r.mendImages(&change, memory, obs.Images, now)
-	r.mendRemovals(&change, removals, obs.Images)
 	return r.store.Commit(change)
 }
 
-// mendUses compares the stored uses with the runtime's list.
-func (r *Reconciler) mendUses(stored map[state.UseKey]policy.Use, listed []policy.Use, began, now policy.Moment) ([]policy.Use, map[state.UseKey]policy.Moment) {
+// mendUses compares the stored uses with the runtime's list. raise takes the
+// last uses of images whose container's ID was used again.
+func (r *Reconciler) mendUses(raise map[policy.Key]policy.Moment, stored map[state.UseKey]policy.Use, listed []policy.Use, began, now policy.Moment) ([]policy.Use, map[state.UseKey]policy.Moment) {
 	var put []policy.Use
 	end := map[state.UseKey]policy.Moment{}
 	live := map[state.UseKey]bool{}
@@ -208,6 +206,10 @@ func (r *Reconciler) mendUses(stored map[state.UseKey]policy.Use, listed []polic
 			continue
 		}
 		old, known := stored[k]
+		if known && anotherLife(old, l) {
+			r.raiseImages(raise, old, now)
+			old, known = policy.Use{}, false
+		}
 		merged := merge(old, r.resolveVolumes(l))
 		if !known {
 			merged.Recorded = now
@@ -263,22 +265,4 @@ func (r *Reconciler) mendImages(c *state.Change, memory map[policy.Key]policy.Me
 
 func sameName(a, b policy.Name) bool {
 	return a.Name == b.Name && a.Target == b.Target && a.Updated.Equal(b.Updated)
-}
-
-// mendRemovals settles intents of a run that ended in the middle: the node says
-// whether the image went.
-func (r *Reconciler) mendRemovals(c *state.Change, removals map[policy.Key]state.Removal, images []policy.Image) {
-	for k, removal := range removals {
-		if r.removing[k] {
-			continue
-		}
-		c.ClearRemovals = append(c.ClearRemovals, k)
-		if slices.ContainsFunc(images, func(i policy.Image) bool { return i.Key == k }) {
-			continue
-		}
-		c.Events = append(c.Events, state.Event{
-			At: c.At, Kind: state.EventRemoved, Image: k, Names: removal.Names, Reason: removal.Reason,
-			Detail: "found removed after a restart; what it freed was not measured",
-		})
-	}
 }

@@ -19,7 +19,9 @@ func merge(old, news policy.Use) policy.Use {
 	u.Pod.Name = cmp.Or(news.Pod.Name, old.Pod.Name)
 	u.Pod.Namespace = cmp.Or(news.Pod.Namespace, old.Pod.Namespace)
 	u.Kind = cmp.Or(old.Kind, news.Kind)
-	u.ImageID = cmp.Or(news.ImageID, old.ImageID)
+	// A container never changes its image; a list may have it from a name that
+	// has moved since.
+	u.ImageID = cmp.Or(old.ImageID, news.ImageID)
 	u.UserName = cmp.Or(old.UserName, news.UserName)
 	u.RecordName = cmp.Or(old.RecordName, news.RecordName)
 	u.RecordDigest = cmp.Or(old.RecordDigest, news.RecordDigest)
@@ -38,6 +40,34 @@ func merge(old, news policy.Use) policy.Use {
 		u.State = policy.StateExited
 	}
 	return u
+}
+
+// anotherLife reports whether a listed container only has the ID of an older one:
+// outside the CRI people choose the IDs, and use them again.
+func anotherLife(old, listed policy.Use) bool {
+	return listed.Pod.ID == "" && old.Pod.ID == "" && !old.StartedAt.IsZero() && !listed.StartedAt.IsZero() &&
+		!old.StartedAt.Equal(listed.StartedAt)
+}
+
+// raiseImages raises the last use of all images of a use.
+func (r *Reconciler) raiseImages(raise map[policy.Key]policy.Moment, u policy.Use, at policy.Moment) {
+	for _, id := range append([]string{u.ImageID}, u.Volumes...) {
+		if id != "" {
+			k := policy.Key{ContainerdNamespace: u.ContainerdNamespace, ID: id}
+			raise[k] = max(raise[k], at)
+		}
+	}
+}
+
+// known reports whether all images of a use are known by their IDs, so that its
+// end can be held against them.
+func (r *Reconciler) known(u policy.Use) bool {
+	if u.ImageID == "" {
+		return false
+	}
+	return !slices.ContainsFunc(u.Volumes, func(id string) bool {
+		return !r.index.Known(policy.Key{ContainerdNamespace: u.ContainerdNamespace, ID: id})
+	})
 }
 
 func sameUse(a, b policy.Use) bool {

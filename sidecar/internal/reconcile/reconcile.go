@@ -24,11 +24,13 @@ type node interface {
 	Resolve(ctx context.Context, u policy.Use) policy.Use
 	Watch(ctx context.Context, changed func())
 	Hold(ctx context.Context, images []policy.Image) (hold, error)
+	Recreate(ctx context.Context, containerdNamespace string, records []policy.Record) error
 	DropStaleHolds(ctx context.Context) error
 }
 
 // hold keeps the content of images while their records are removed.
 type hold interface {
+	Records(key policy.Key) []policy.Record
 	Remove(ctx context.Context, key policy.Key, claimed func() bool) error
 	Restore(ctx context.Context, key policy.Key) error
 	Release(ctx context.Context) (map[policy.Key]int64, error)
@@ -68,7 +70,11 @@ type Config struct {
 	Wall func() time.Time
 	// CompareAndDelete is false for a runtime that deletes a record without
 	// comparing its target: there nothing is removed.
-	CompareAndDelete bool
+	CompareAndDelete func() bool
+	// Linger is how long the content of removed images is kept while late claims
+	// are awaited: a creation that found its image before it went is heard of
+	// only after its snapshot is made.
+	Linger time.Duration
 }
 
 // Reconciler joins the plugin's word, the runtime's lists and the state.
@@ -79,6 +85,9 @@ type Reconciler struct {
 	log   *slog.Logger
 	gate  *gate
 	wake  chan struct{}
+
+	// looking lets one look at a time out.
+	looking sync.Mutex
 
 	// mu orders everything that reads the state in order to change it.
 	mu sync.Mutex
@@ -94,6 +103,14 @@ type Reconciler struct {
 	removing map[policy.Key]bool
 	// index finds the images of the last look.
 	index *policy.Index
+	// gap says that events of the session are missing: its next sync is a gap.
+	gap bool
+	// staleHolds says that leases of ours may be left from a removal that did
+	// not end as it should.
+	staleHolds bool
+	// later are images whose removal did not come about: they are left alone
+	// until then, so that they do not stand in the way of others.
+	later map[policy.Key]policy.Moment
 	// counters are the plugin's own, as it last told them.
 	counters Counters
 	sources  map[string]SourceState
@@ -121,12 +138,19 @@ func newReconciler(cfg Config, n node, store *state.Store, log *slog.Logger) (*R
 	if err != nil {
 		return nil, err
 	}
+	if store.Rebuilt() {
+		wall := cfg.Wall()
+		event := state.Event{At: wall, Kind: state.EventRebuilt, Detail: "the old state was set aside: disuse of every image counts from now"}
+		if err := store.Commit(state.Change{At: wall, Events: []state.Event{event}}); err != nil {
+			return nil, err
+		}
+	}
 	return &Reconciler{
 		cfg: cfg, node: n, store: store, log: log,
 		gate: newGate(), wake: make(chan struct{}, 1),
 		started: store.Clock().Now(), session: session,
 		ended: map[state.UseKey]policy.Moment{}, index: policy.NewIndex(nil),
-		sources: map[string]SourceState{},
+		sources: map[string]SourceState{}, staleHolds: true, later: map[policy.Key]policy.Moment{},
 	}, nil
 }
 
@@ -151,9 +175,6 @@ const (
 // Run looks and removes until ctx is done: when something changed, when the
 // earliest image is due, and at the latest every Interval.
 func (r *Reconciler) Run(ctx context.Context) error {
-	if err := r.node.DropStaleHolds(ctx); err != nil {
-		r.log.Warn("leases of an earlier run stay until they expire", "err", err)
-	}
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
@@ -190,6 +211,9 @@ func (r *Reconciler) Run(ctx context.Context) error {
 
 // pass looks once, acts once, and says when to pass again.
 func (r *Reconciler) pass(ctx context.Context) (time.Duration, error) {
+	if err := r.recover(ctx); err != nil {
+		return retryPause, err
+	}
 	look, err := r.Look(ctx)
 	if err != nil {
 		return r.cfg.Interval, err

@@ -283,7 +283,7 @@ func TestDoubtKeeps(t *testing.T) {
 		"the plugin lost the runtime":   func(b *bench) { b.rec.session.Over = true },
 		"the plugin is silent":          func(b *bench) { b.rec.cfg.PluginSilence = 0 },
 		"the clock is before the build": func(b *bench) { b.rec.cfg.NotBefore = time.Now().Add(time.Hour) },
-		"the runtime compares nothing":  func(b *bench) { b.rec.cfg.CompareAndDelete = false },
+		"the runtime compares nothing":  func(b *bench) { b.rec.cfg.CompareAndDelete = func() bool { return false } },
 		"mode plan":                     func(b *bench) { b.rec.cfg.Mode = ModePlan },
 		"mode off":                      func(b *bench) { b.rec.cfg.Mode = ModeOff },
 		"grace after the start":         func(b *bench) { b.rec.cfg.Rules.StartGrace = time.Hour },
@@ -329,26 +329,6 @@ func TestAFailedListChangesNothing(t *testing.T) {
 	look := b.look()
 	if look.Complete() || len(b.liveUses()) != 1 || b.memory(img.Key).FirstSeenAt.IsZero() {
 		t.Errorf("uses %v, memory %+v", b.liveUses(), b.memory(img.Key))
-	}
-}
-
-func TestIntentOfACrashedRun(t *testing.T) {
-	b := newBench(t)
-	there, gone := b.node.addImage("there"), b.node.addImage("gone")
-	b.cfg.Rules.UnusedFor = time.Hour
-	b.stop()
-	b.start()
-	if err := b.store.Commit(state.Change{PutRemovals: map[policy.Key]state.Removal{
-		there.Key: {Names: []string{"reg/there:1"}, Reason: policy.Expired},
-		gone.Key:  {Names: []string{"reg/gone:1"}, Reason: policy.Expired},
-	}}); err != nil {
-		t.Fatal(err)
-	}
-	delete(b.node.images, gone.Key)
-	b.look()
-	events := b.events(state.EventRemoved)
-	if len(events) != 1 || events[0].Image != gone.Key {
-		t.Errorf("events = %+v, want one for the image that is gone", events)
 	}
 }
 

@@ -64,6 +64,17 @@ func (r *Reconciler) Admit(_ context.Context, u policy.Use) {
 	r.gate.claim(u, r.store.Clock().Now())
 }
 
+// probe is the session by which the plugin asks whether anybody answers.
+const probe = "probe"
+
+// noteCounters tells of what went wrong in the plugin.
+func (r *Reconciler) noteCounters(c Counters) {
+	if c.Panics > r.counters.Panics || c.Fallbacks > r.counters.Fallbacks || c.Folded > r.counters.Folded {
+		r.log.Warn("the plugin had to help itself", "panics", c.Panics, "creations_without_answer", c.Fallbacks, "folded_events", c.Folded)
+	}
+	r.counters = c
+}
+
 // Report makes events durable, in their order. wanted says that the batch does
 // not continue what is durable: nothing was applied and the plugin must sync.
 func (r *Reconciler) Report(ctx context.Context, rep Report) (wanted bool, err error) {
@@ -76,6 +87,9 @@ func (r *Reconciler) Report(ctx context.Context, rep Report) (wanted bool, err e
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if rep.Session != r.session.ID {
+		if rep.Session != probe {
+			r.session.Over = true // another session watches, from a list that is still to come
+		}
 		return true, nil
 	}
 	now := r.store.Clock().Now()
@@ -92,16 +106,18 @@ func (r *Reconciler) Report(ctx context.Context, rep Report) (wanted bool, err e
 		case e.Number <= session.Number:
 			continue
 		case e.Number != session.Number+1:
+			r.gap = true
 			r.log.Warn("events are missing, asking for a sync", "session", rep.Session, "have", session.Number, "got", e.Number)
 			return true, nil
 		}
 		session.Number = e.Number
 		r.apply(&change, uses, e)
 	}
+	r.noteCounters(rep.Counters)
 	if r.pluginFault(now) != nil {
 		r.Wake() // it is back: removals need wait no longer
 	}
-	r.counters, r.heard = rep.Counters, &now
+	r.heard = &now
 	if session == r.session && len(rep.Events) == 0 {
 		return false, nil
 	}
@@ -164,8 +180,13 @@ func (r *Reconciler) put(c *state.Change, uses map[state.UseKey]policy.Use, u po
 // its end raises the last use of its image.
 func (r *Reconciler) end(c *state.Change, uses map[state.UseKey]policy.Use, k state.UseKey, at policy.Moment) {
 	r.gate.drop(k.ContainerID)
-	if _, ok := uses[k]; !ok {
+	u, ok := uses[k]
+	if !ok {
 		return
+	}
+	if u = r.resolveVolumes(u); !r.known(u) {
+		// It ended before any look knew its image: it may have been any.
+		c.Session.Watched = max(c.Session.Watched, at)
 	}
 	delete(uses, k)
 	c.EndUses[k] = at
@@ -227,7 +248,7 @@ func (r *Reconciler) Sync(ctx context.Context, s Synced) error {
 	for _, e := range s.Ended {
 		r.raise(&change, &session, e)
 	}
-	if s.Session != r.session.ID {
+	if s.Session != r.session.ID || r.gap {
 		session.Watched = now
 		change.Events = []state.Event{{At: change.At, Kind: state.EventGap, Detail: gapDetail(r.session)}}
 	}
@@ -238,6 +259,7 @@ func (r *Reconciler) Sync(ctx context.Context, s Synced) error {
 	if s.Session != r.session.ID {
 		r.started = now
 	}
+	r.gap = false
 	r.session, r.heard = session, &now
 	r.log.Info("synced with the plugin", "session", s.Session, "uses", len(s.Uses), "listed", len(listed), "runtime", s.Runtime, "version", s.RuntimeVersion)
 	r.Wake()
@@ -257,6 +279,10 @@ func (r *Reconciler) replaceUses(c *state.Change, stored map[state.UseKey]policy
 	}
 	for k, u := range live {
 		old, known := stored[k]
+		if known && anotherLife(old, u) {
+			r.raiseImages(c.RaiseLastUse, old, now)
+			old, known = policy.Use{}, false
+		}
 		u = merge(old, r.resolveVolumes(u))
 		if !known {
 			u.Recorded = now

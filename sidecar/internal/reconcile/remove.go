@@ -4,17 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/image-custodian/custodian/sidecar/internal/containerd"
 	"github.com/image-custodian/custodian/sidecar/internal/policy"
 	"github.com/image-custodian/custodian/sidecar/internal/state"
 )
 
-// batchSize bounds the images of one hold, so that one collection stays short.
-const batchSize = 32
+const (
+	// batchSize bounds the images of one hold, so that one collection stays short.
+	batchSize = 32
+	// batchTimeout bounds the removal of one batch, undoTimeout what must be done
+	// also when the program is told to stop.
+	batchTimeout, undoTimeout = 5 * time.Minute, time.Minute
+	// laterPause is how long an image is left alone whose removal did not come
+	// about.
+	laterPause = time.Minute
+)
 
-// remove carries out what a look decided: intents first, then a lease that
-// keeps all content, a complete second reading of the uses, and only then the
+// remove carries out what a look decided: a lease that keeps all content, the
+// intents, a complete second reading and a second decision, and only then the
 // records. Until the lease is released a claim, or a container that nobody
 // admitted, brings an image back. more says that images are left for the next
 // pass.
@@ -22,10 +31,15 @@ func (r *Reconciler) remove(ctx context.Context, look *Look) (more bool, err err
 	if r.cfg.Mode != ModeAuto {
 		return false, nil
 	}
+	for k, until := range r.later {
+		if until <= look.Now {
+			delete(r.later, k)
+		}
+	}
 	batch := map[policy.Key]removal{}
 	var images []policy.Image
 	for i, d := range look.Decisions {
-		if !d.Remove {
+		if !d.Remove || r.later[d.Key] != 0 {
 			continue
 		}
 		if len(images) == batchSize {
@@ -38,9 +52,8 @@ func (r *Reconciler) remove(ctx context.Context, look *Look) (more bool, err err
 	if len(images) == 0 {
 		return false, nil
 	}
-	if err := r.intend(batch); err != nil {
-		return false, err
-	}
+	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
+	defer cancel()
 	return more, r.removeBatch(ctx, images, batch)
 }
 
@@ -49,10 +62,14 @@ type removal struct {
 	decision policy.Decision
 }
 
-func (r *Reconciler) intend(batch map[policy.Key]removal) error {
+// intend writes down what is about to go, with all that it takes to undo it.
+func (r *Reconciler) intend(hold hold, batch map[policy.Key]removal) error {
 	intents := map[policy.Key]state.Removal{}
 	for k, m := range batch {
-		intents[k] = state.Removal{Names: names(m.image), Reason: m.decision.Reason, Rule: m.decision.Rule, Bytes: m.image.ContentBytes}
+		intents[k] = state.Removal{
+			Names: names(m.image), Reason: m.decision.Reason, Rule: m.decision.Rule,
+			Bytes: m.image.ContentBytes, Records: hold.Records(k),
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,13 +89,25 @@ func (r *Reconciler) removeBatch(ctx context.Context, images []policy.Image, bat
 	for k := range batch {
 		outcome[k] = errSkipped
 	}
+	r.gate.record(true)
+	defer r.gate.record(false)
 	hold, err := r.node.Hold(ctx, images)
 	if err != nil {
-		return errors.Join(fmt.Errorf("lease for removal: %w", err), r.settle(batch, outcome, nil))
+		err = fmt.Errorf("lease for removal: %w", err)
+		for k := range outcome {
+			outcome[k] = err
+		}
+		r.staleHolds = true
+		return r.settle(batch, outcome, nil)
 	}
-	err = r.removeHeld(ctx, hold, images, outcome)
+	if err = r.intend(hold, batch); err == nil {
+		err = r.removeHeld(ctx, hold, images, outcome)
+	}
 	// What was begun is ended, also when the program is told to stop.
-	freed, releaseErr := hold.Release(context.WithoutCancel(ctx))
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	freed, releaseErr := hold.Release(undo)
+	r.staleHolds = r.staleHolds || releaseErr != nil
 	return errors.Join(err, releaseErr, r.settle(batch, outcome, freed))
 }
 
@@ -90,28 +119,67 @@ func (r *Reconciler) removeHeld(ctx context.Context, hold hold, images []policy.
 	if err != nil {
 		return fmt.Errorf("second reading before removal: %w", err)
 	}
+	due, err := r.stillDue(images, uses)
+	if err != nil {
+		return fmt.Errorf("second decision before removal: %w", err)
+	}
 	now := r.store.Clock().Now
+	removed := false
 	for _, img := range images {
-		if ctx.Err() != nil {
-			break
-		}
-		if usesImage(uses, img) {
-			r.log.Info("image is used again, kept", "image", img.Key.ID, "names", names(img))
+		if ctx.Err() != nil || !due[img.Key] {
 			continue
 		}
 		outcome[img.Key] = hold.Remove(ctx, img.Key, func() bool { return r.gate.claimed(img, now()) })
+		removed = removed || outcome[img.Key] == nil
 	}
+	if removed {
+		sleep(ctx, r.cfg.Linger)
+	}
+	return r.undoUsed(ctx, hold, images, outcome)
+}
 
-	// A container that was created meanwhile has its image back before the
-	// content can go.
-	uses, err = r.node.Uses(context.WithoutCancel(ctx))
+// stillDue decides again, by what has become known since the look.
+func (r *Reconciler) stillDue(images []policy.Image, uses []policy.Use) (map[policy.Key]bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.store.Clock().Now()
+	memory, err := r.store.Images()
+	if err != nil {
+		return nil, err
+	}
+	view := policy.View{
+		Images: images, Uses: append(uses, r.gate.uses(now)...), Memory: memory,
+		Watched: r.session.Watched, Started: r.started,
+	}
+	for _, fault := range []error{r.pluginFault(now), r.clockFault()} {
+		if fault != nil {
+			view.Incomplete = append(view.Incomplete, fault.Error())
+		}
+	}
+	due := map[policy.Key]bool{}
+	for i, d := range policy.Plan(view, r.cfg.Rules, now) {
+		due[d.Key] = d.Remove
+		if !d.Remove {
+			r.log.Info("kept by the second decision", "image", d.Key.ID, "names", names(images[i]), "reason", d.Reason)
+		}
+	}
+	return due, nil
+}
+
+// undoUsed gives a container that was created meanwhile its image back, before
+// the content can go.
+func (r *Reconciler) undoUsed(ctx context.Context, hold hold, images []policy.Image, outcome map[policy.Key]error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	uses, err := r.node.Uses(ctx)
+	now := r.store.Clock().Now()
 	for _, img := range images {
-		if outcome[img.Key] != nil || err == nil && !usesImage(uses, img) && !r.gate.claimed(img, now()) {
+		if outcome[img.Key] != nil || err == nil && !usesImage(uses, img) && !r.gate.claimed(img, now) {
 			continue
 		}
 		outcome[img.Key] = errSkipped
-		if restoreErr := hold.Restore(context.WithoutCancel(ctx), img.Key); restoreErr != nil {
-			outcome[img.Key] = fmt.Errorf("restore: %w", restoreErr)
+		if restoreErr := hold.Restore(ctx, img.Key); restoreErr != nil {
+			outcome[img.Key] = restoreErr
 		}
 		r.log.Info("removal undone", "image", img.Key.ID, "names", names(img))
 	}
@@ -121,20 +189,34 @@ func (r *Reconciler) removeHeld(ctx context.Context, hold hold, images []policy.
 	return nil
 }
 
-// settle clears the intents of a batch and writes its events.
+// settle clears the intents of a batch and writes its events. The intent of an
+// image that could not be put back stays, and so does its lease: the next pass
+// tries again.
 func (r *Reconciler) settle(batch map[policy.Key]removal, outcome map[policy.Key]error, freed map[policy.Key]int64) error {
 	change := state.Change{At: r.cfg.Wall()}
+	now := r.store.Clock().Now()
 	for k, m := range batch {
-		change.ClearRemovals = append(change.ClearRemovals, k)
 		event := state.Event{
 			At: change.At, Kind: state.EventRemoved, Image: k, Names: names(m.image),
 			Reason: m.decision.Reason, Freed: freed[k],
 		}
-		switch err := outcome[k]; {
+		err := outcome[k]
+		if err != nil {
+			r.later[k] = now.Add(laterPause)
+		} else {
+			delete(r.later, k)
+		}
+		owed := errors.Is(err, containerd.ErrNotRestored)
+		if owed {
+			r.staleHolds = true
+		} else {
+			change.ClearRemovals = append(change.ClearRemovals, k)
+		}
+		switch {
 		case err == nil:
 			change.DropImages = append(change.DropImages, k)
 			r.log.Info("removed", "image", k.ID, "names", event.Names, "reason", event.Reason, "freed", event.Freed)
-		case errors.Is(err, errSkipped), errors.Is(err, containerd.ErrClaimed), errors.Is(err, containerd.ErrChanged):
+		case !owed && (errors.Is(err, errSkipped) || errors.Is(err, containerd.ErrClaimed) || errors.Is(err, containerd.ErrChanged)):
 			r.log.Info("not removed", "image", k.ID, "names", event.Names, "why", err)
 			continue
 		default:
@@ -155,4 +237,13 @@ func names(img policy.Image) []string {
 		names = append(names, n.Name)
 	}
 	return names
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
 }

@@ -9,12 +9,5 @@ func (r *Reconciler) Session() state.Session {
 	return r.session
 }
 
-// Counters are what the plugin counted since it started, as it last told.
-func (r *Reconciler) Counters() Counters {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.counters
-}
-
 // Events returns the newest events, the newest first, at most limit.
 func (r *Reconciler) Events(limit int) ([]state.Event, error) { return r.store.Events(limit) }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"regexp"
 	"sync"
 	"time"
@@ -170,6 +171,9 @@ func eventFrom(e *node.Event) (reconcile.Event, error) {
 	event := reconcile.Event{
 		Number: e.GetNumber(), Kind: kind, Boottime: e.GetBoottime(),
 		ContainerID: e.GetContainerId(), PodID: e.GetPod().GetId(),
+	}
+	if event.Boottime <= 0 { // the plugin could not read its clock
+		event.Boottime = math.MaxInt64 // which counts as now
 	}
 	if kind == reconcile.Created {
 		event.Use = useFrom(e.GetUse())

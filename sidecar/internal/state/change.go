@@ -63,6 +63,8 @@ type Removal struct {
 	Reason policy.Reason `json:"reason"`
 	Rule   string        `json:"rule,omitempty"`
 	Bytes  int64         `json:"bytes"`
+	// Records are all records of the image, so that the intent can undo.
+	Records []policy.Record `json:"records,omitempty"`
 }
 
 // Change is a set of writes that become durable together. Its parts are carried

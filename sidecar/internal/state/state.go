@@ -126,6 +126,13 @@ func recoverDamage(err *error) {
 // Created reports whether Open made a new file.
 func (s *Store) Created() bool { return s.created }
 
+// Rebuilt reports whether Open made a new file where an unusable one had been
+// set aside.
+func (s *Store) Rebuilt() bool {
+	aside, err := filepath.Glob(s.path + ".*-*")
+	return s.created && err == nil && len(aside) > 0
+}
+
 // Path is the file of the state.
 func (s *Store) Path() string { return s.path }
 

@@ -262,7 +262,9 @@ func TestOpenUnusable(t *testing.T) {
 			if len(before) != len(after) {
 				t.Errorf("the file set aside has %d bytes, had %d", len(after), len(before))
 			}
-			open(t, dir)
+			if s := open(t, dir); !s.Rebuilt() {
+				t.Error("the new state does not know that it replaces one")
+			}
 		})
 	}
 }
