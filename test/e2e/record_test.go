@@ -156,7 +156,11 @@ func TestOtherNamespacesAndImportsStay(t *testing.T) {
 			t.Fatalf("ctr %v: %v\n%s", args, err, out)
 		}
 	}
-	w.eventually(20*time.Second, "the image goes", func() bool { return !w.hasImage(id) })
+	// Until its content has gone too, the blobs still say which registry has them.
+	w.eventually(25*time.Second, "the image is removed", func() bool { return w.removals()[ref].Reason == "expired" })
+	if w.hasImage(id) {
+		t.Error("the CRI still lists the image")
+	}
 	out, err := w.Command(w.ctx, "ctr", "-n", "default", "image", "check", "name=="+ref).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "complete") {
 		t.Errorf("in default: %v\n%s", err, out)
