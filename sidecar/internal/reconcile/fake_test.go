@@ -261,7 +261,7 @@ func (b *bench) look() *Look {
 
 func (b *bench) pass() {
 	b.Helper()
-	if _, err := b.rec.pass(b.Context()); err != nil {
+	if _, _, err := b.rec.pass(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -167,8 +167,8 @@ const (
 	minPause = time.Second
 	// retryPause is how soon a source that failed is asked again.
 	retryPause = 15 * time.Second
-	// restFactor bounds what passes cost on a node that changes all the time:
-	// the loop rests that many times as long as a pass took.
+	// restFactor bounds what looks cost on a node that changes all the time: the
+	// loop rests that many times as long as a look took.
 	restFactor = 20
 )
 
@@ -183,9 +183,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	defer func() { <-watched }()
 
 	for {
-		began := time.Now()
-		next, err := r.pass(ctx)
-		rest := max(minPause, restFactor*time.Since(began))
+		rest, next, err := r.pass(ctx)
 		if err != nil && ctx.Err() == nil {
 			r.log.Error("pass", "err", err)
 		}
@@ -209,38 +207,46 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// pass looks once, acts once, and says when to pass again.
-func (r *Reconciler) pass(ctx context.Context) (time.Duration, error) {
+// pass looks once and acts once. rest is how long not to pass again whatever
+// happens, next when to pass again if nothing happens. What a removal waits for
+// costs the node nothing, so only the look makes for a longer rest.
+func (r *Reconciler) pass(ctx context.Context) (rest, next time.Duration, err error) {
 	if err := r.recover(ctx); err != nil {
-		return retryPause, err
+		return minPause, retryPause, err
 	}
+	began := time.Now()
 	look, err := r.Look(ctx)
+	rest = max(minPause, restFactor*time.Since(began))
 	if err != nil {
-		return r.cfg.Interval, err
+		return rest, r.cfg.Interval, err
 	}
 	more, err := r.remove(ctx, look)
-	if err != nil {
-		return r.cfg.Interval, err
+	switch {
+	case err != nil:
+		return rest, r.cfg.Interval, err
+	case more:
+		return rest, 0, nil
 	}
-	if more {
-		return 0, nil
-	}
-	return r.untilNext(look), nil
+	return rest, r.untilNext(look), nil
 }
 
-// untilNext is the time until the earliest moment at which a decision of the
-// look can change without an event.
+// untilNext is the time until the earliest moment after the look at which a
+// decision of it can change without an event. That moment may have passed while
+// the pass was removing: then it is 0.
 func (r *Reconciler) untilNext(look *Look) time.Duration {
 	next := r.cfg.Interval
 	now := r.store.Clock().Now()
 	consider := func(m policy.Moment) {
-		if d := m.Sub(now); d > 0 && d < next {
-			next = d
+		if m > look.Now {
+			next = min(next, max(0, m.Sub(now)))
 		}
 	}
 	consider(look.GraceEnds)
 	if !look.Complete() {
 		consider(now.Add(retryPause))
+	}
+	for _, until := range r.later {
+		consider(until)
 	}
 	for _, d := range look.Decisions {
 		if d.Expires != nil {

@@ -295,7 +295,7 @@ func TestDoubtKeeps(t *testing.T) {
 			img := b.node.addImage("a")
 			b.sync("s1", 0)
 			prepare(b)
-			_, err := b.rec.pass(t.Context())
+			_, _, err := b.rec.pass(t.Context())
 			if err != nil && !errors.Is(err, boom) {
 				t.Error(err)
 			}

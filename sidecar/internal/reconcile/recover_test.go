@@ -190,3 +190,48 @@ func TestUnknownEndsAndHoles(t *testing.T) {
 		})
 	}
 }
+
+// What becomes due while a pass removes something else is not forgotten until
+// the next interval: the pass is repeated at once. What is left alone for a
+// while has its turn as soon as that is over.
+func TestDueDuringARemoval(t *testing.T) {
+	b := newBench(t)
+	b.cfg.Rules.UnusedFor = 100 * time.Millisecond
+	b.stop()
+	b.start()
+	b.sync("s1", 0)
+	first := b.node.addImage("first")
+	b.look()
+	time.Sleep(50 * time.Millisecond)
+	b.node.addImage("second")
+	look := b.look()
+	for !look.Decisions[0].Remove {
+		look = b.look()
+	}
+	if look.Decisions[1].Remove {
+		t.Fatal("both were due: nothing is shown")
+	}
+	time.Sleep(100 * time.Millisecond) // the removal of the first, which lingers
+	if next := b.rec.untilNext(look); next != 0 {
+		t.Errorf("next pass in %v, want it at once", next)
+	}
+	look = b.look()
+	b.rec.later[first.Key] = look.Now.Add(time.Second)
+	if next := b.rec.untilNext(look); next > time.Second {
+		t.Errorf("next pass in %v, want it when the image may be tried again", next)
+	}
+}
+
+// A removal that waits for late claims makes the loop no slower afterwards.
+func TestARemovalIsNoReasonToRest(t *testing.T) {
+	b := newBench(t)
+	b.cfg.Linger = 500 * time.Millisecond // times restFactor: ten seconds
+	b.stop()
+	b.start()
+	b.node.addImage("a")
+	b.sync("s1", 0)
+	rest, _, err := b.rec.pass(t.Context())
+	if err != nil || len(b.node.removed) != 1 || rest >= restFactor*b.cfg.Linger {
+		t.Errorf("%v, removed %v, rest %v", err, b.node.removed, rest)
+	}
+}
