@@ -23,6 +23,8 @@ type gate struct {
 	// beginning, also those whose container has come and gone.
 	recording bool
 	recent    []policy.Use
+	// news says that a claim was recorded.
+	news chan struct{}
 }
 
 type claim struct {
@@ -30,7 +32,7 @@ type claim struct {
 	until policy.Moment
 }
 
-func newGate() *gate { return &gate{claims: map[string]claim{}} }
+func newGate() *gate { return &gate{claims: map[string]claim{}, news: make(chan struct{}, 1)} }
 
 // claim notes that a container is about to use an image.
 func (g *gate) claim(u policy.Use, now policy.Moment) {
@@ -40,6 +42,10 @@ func (g *gate) claim(u policy.Use, now policy.Moment) {
 	g.claims[u.ContainerID] = claim{u, now.Add(claimLimit)}
 	if g.recording {
 		g.recent = append(g.recent, u)
+		select {
+		case g.news <- struct{}{}:
+		default:
+		}
 	}
 }
 

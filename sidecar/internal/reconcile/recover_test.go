@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -234,4 +235,33 @@ func TestARemovalIsNoReasonToRest(t *testing.T) {
 	if err != nil || len(b.node.removed) != 1 || rest >= restFactor*b.cfg.Linger {
 		t.Errorf("%v, removed %v, rest %v", err, b.node.removed, rest)
 	}
+}
+
+// A claim after the deletion brings the image back at once, not when the wait
+// for late claims is over.
+func TestALateClaimIsAnsweredAtOnce(t *testing.T) {
+	b := newBench(t)
+	b.cfg.Linger = time.Minute
+	b.stop()
+	b.start()
+	img := b.node.addImage("a")
+	b.sync("s1", 0)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _, _ = b.rec.pass(ctx) // it is cut short below
+	}()
+	wait := func(what string, there bool) {
+		for began := time.Now(); b.node.has(img.Key) != there; time.Sleep(time.Millisecond) {
+			if time.Since(began) > 10*time.Second {
+				t.Fatal(what)
+			}
+		}
+	}
+	wait("never removed", false)
+	b.rec.Admit(t.Context(), policy.Use{ContainerdNamespace: CRINamespace, ContainerID: "c9", ImageID: img.Key.ID})
+	wait("not back while the removal waits", true)
+	stop()
+	<-done
 }

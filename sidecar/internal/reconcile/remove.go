@@ -133,7 +133,7 @@ func (r *Reconciler) removeHeld(ctx context.Context, hold hold, images []policy.
 		removed = removed || outcome[img.Key] == nil
 	}
 	if removed {
-		sleep(ctx, r.cfg.Linger)
+		r.linger(ctx, hold, images, outcome)
 	}
 	return r.undoUsed(ctx, hold, images, outcome)
 }
@@ -166,6 +166,37 @@ func (r *Reconciler) stillDue(images []policy.Image, uses []policy.Use) (map[pol
 	return due, nil
 }
 
+// linger waits for late claims, and gives each image that is claimed back at
+// once: the next container of its pod looks for it within moments.
+func (r *Reconciler) linger(ctx context.Context, hold hold, images []policy.Image, outcome map[policy.Key]error) {
+	over := time.NewTimer(r.cfg.Linger)
+	defer over.Stop()
+	for {
+		now := r.store.Clock().Now()
+		for _, img := range images {
+			if outcome[img.Key] == nil && r.gate.claimed(img, now) {
+				r.undo(ctx, hold, img, outcome)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-over.C:
+			return
+		case <-r.gate.news:
+		}
+	}
+}
+
+// undo puts an image back whose removal was done.
+func (r *Reconciler) undo(ctx context.Context, hold hold, img policy.Image, outcome map[policy.Key]error) {
+	outcome[img.Key] = errSkipped
+	if err := hold.Restore(ctx, img.Key); err != nil {
+		outcome[img.Key] = err
+	}
+	r.log.Info("removal undone", "image", img.Key.ID, "names", names(img))
+}
+
 // undoUsed gives a container that was created meanwhile its image back, before
 // the content can go.
 func (r *Reconciler) undoUsed(ctx context.Context, hold hold, images []policy.Image, outcome map[policy.Key]error) error {
@@ -177,11 +208,7 @@ func (r *Reconciler) undoUsed(ctx context.Context, hold hold, images []policy.Im
 		if outcome[img.Key] != nil || err == nil && !usesImage(uses, img) && !r.gate.claimed(img, now) {
 			continue
 		}
-		outcome[img.Key] = errSkipped
-		if restoreErr := hold.Restore(ctx, img.Key); restoreErr != nil {
-			outcome[img.Key] = restoreErr
-		}
-		r.log.Info("removal undone", "image", img.Key.ID, "names", names(img))
+		r.undo(ctx, hold, img, outcome)
 	}
 	if err != nil {
 		return fmt.Errorf("second reading after removal: %w", err)
@@ -237,13 +264,4 @@ func names(img policy.Image) []string {
 		names = append(names, n.Name)
 	}
 	return names
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
