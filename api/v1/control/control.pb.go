@@ -11,6 +11,7 @@ package control
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -194,7 +195,7 @@ func (*StatusRequest) Descriptor() ([]byte, []int) {
 // Source is one thing that the view of the node depends on.
 type Source struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One of: containerd, cri, nri.
+	// One of: clock, config, containerd, cri, kubelet, nri, snapshotter.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Ok   bool   `protobuf:"varint,2,opt,name=ok,proto3" json:"ok,omitempty"`
 	// Why not, for a person; empty when ok.
@@ -357,7 +358,8 @@ func (x *Hold) GetUntil() *timestamppb.Timestamp {
 type Tally struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Images uint32                 `protobuf:"varint,1,opt,name=images,proto3" json:"images,omitempty"`
-	// Bytes in the content store, blobs that images share counted once.
+	// Bytes of blobs and of unpacked layers. What images share counts once, for
+	// the first in the order in use, kept, unused.
 	Bytes         uint64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -407,6 +409,69 @@ func (x *Tally) GetBytes() uint64 {
 	return 0
 }
 
+// Filler is what fills the disk beside the images that are looked after.
+type Filler struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One of: writable-layers, other-namespaces, orphans, rest.
+	Name  string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Bytes uint64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// For a person. Example: "moby, default".
+	Detail        string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Filler) Reset() {
+	*x = Filler{}
+	mi := &file_control_control_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Filler) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Filler) ProtoMessage() {}
+
+func (x *Filler) ProtoReflect() protoreflect.Message {
+	mi := &file_control_control_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Filler.ProtoReflect.Descriptor instead.
+func (*Filler) Descriptor() ([]byte, []int) {
+	return file_control_control_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Filler) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Filler) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Filler) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
 type StatusResponse struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Node           string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -434,14 +499,20 @@ type StatusResponse struct {
 	// Time of the last complete look at the node; unset if there was none.
 	ViewAt *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=view_at,json=viewAt,proto3" json:"view_at,omitempty"`
 	// The latest events, newest first, at most 10.
-	Events        []*Event `protobuf:"bytes,19,rep,name=events,proto3" json:"events,omitempty"`
+	Events []*Event `protobuf:"bytes,19,rep,name=events,proto3" json:"events,omitempty"`
+	// What else fills the disk.
+	Fillers []*Filler `protobuf:"bytes,20,rep,name=fillers,proto3" json:"fillers,omitempty"`
+	// Digest of the configuration in force, shortened. Example: "9c41e0".
+	Config string `protobuf:"bytes,21,opt,name=config,proto3" json:"config,omitempty"`
+	// Where pods come from: socket, https or none.
+	PodsSource    string `protobuf:"bytes,22,opt,name=pods_source,json=podsSource,proto3" json:"pods_source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_control_control_proto_msgTypes[6]
+	mi := &file_control_control_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -453,7 +524,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_control_proto_msgTypes[6]
+	mi := &file_control_control_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -466,7 +537,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_control_control_proto_rawDescGZIP(), []int{6}
+	return file_control_control_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StatusResponse) GetNode() string {
@@ -602,6 +673,27 @@ func (x *StatusResponse) GetEvents() []*Event {
 	return nil
 }
 
+func (x *StatusResponse) GetFillers() []*Filler {
+	if x != nil {
+		return x.Fillers
+	}
+	return nil
+}
+
+func (x *StatusResponse) GetConfig() string {
+	if x != nil {
+		return x.Config
+	}
+	return ""
+}
+
+func (x *StatusResponse) GetPodsSource() string {
+	if x != nil {
+		return x.PodsSource
+	}
+	return ""
+}
+
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	At    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
@@ -621,7 +713,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_control_control_proto_msgTypes[7]
+	mi := &file_control_control_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -633,7 +725,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_control_control_proto_msgTypes[7]
+	mi := &file_control_control_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -646,7 +738,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_control_control_proto_rawDescGZIP(), []int{7}
+	return file_control_control_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Event) GetAt() *timestamppb.Timestamp {
@@ -701,7 +793,8 @@ func (x *Event) GetDetail() string {
 type ListImagesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Filters: key=value. Different keys all have to match, of one key any value.
-	// Keys: containerd_namespace, image, id, platform, runtime, decision, reason,
+	// Keys: containerd_namespace, image (a pattern as in a rule), untagged, label
+	// (NAME or NAME=VALUE), id, kind, platform, runtime, decision, reason, rule,
 	// in_use, pinned.
 	Filters       []string `protobuf:"bytes,1,rep,name=filters,proto3" json:"filters,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -710,7 +803,7 @@ type ListImagesRequest struct {
 
 func (x *ListImagesRequest) Reset() {
 	*x = ListImagesRequest{}
-	mi := &file_control_control_proto_msgTypes[8]
+	mi := &file_control_control_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -722,7 +815,7 @@ func (x *ListImagesRequest) String() string {
 func (*ListImagesRequest) ProtoMessage() {}
 
 func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_control_proto_msgTypes[8]
+	mi := &file_control_control_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -735,7 +828,7 @@ func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesRequest.ProtoReflect.Descriptor instead.
 func (*ListImagesRequest) Descriptor() ([]byte, []int) {
-	return file_control_control_proto_rawDescGZIP(), []int{8}
+	return file_control_control_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListImagesRequest) GetFilters() []string {
@@ -756,7 +849,7 @@ type ListImagesResponse struct {
 
 func (x *ListImagesResponse) Reset() {
 	*x = ListImagesResponse{}
-	mi := &file_control_control_proto_msgTypes[9]
+	mi := &file_control_control_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -768,7 +861,7 @@ func (x *ListImagesResponse) String() string {
 func (*ListImagesResponse) ProtoMessage() {}
 
 func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_control_proto_msgTypes[9]
+	mi := &file_control_control_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -781,7 +874,7 @@ func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesResponse.ProtoReflect.Descriptor instead.
 func (*ListImagesResponse) Descriptor() ([]byte, []int) {
-	return file_control_control_proto_rawDescGZIP(), []int{9}
+	return file_control_control_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListImagesResponse) GetImages() []*Image {
@@ -821,7 +914,7 @@ type Image struct {
 	// Runtime types seen, of the live uses.
 	Runtimes []string `protobuf:"bytes,13,rep,name=runtimes,proto3" json:"runtimes,omitempty"`
 	Pinned   bool     `protobuf:"varint,14,opt,name=pinned,proto3" json:"pinned,omitempty"`
-	// Bytes of manifest, config and layers as the manifest tells them.
+	// Bytes of its blobs in the content store.
 	ContentBytes uint64 `protobuf:"varint,15,opt,name=content_bytes,json=contentBytes,proto3" json:"content_bytes,omitempty"`
 	// "keep" or "remove".
 	Decision string `protobuf:"bytes,16,opt,name=decision,proto3" json:"decision,omitempty"`
@@ -830,14 +923,20 @@ type Image struct {
 	// Name of the rule that decided; "default" for [clean] unused_for.
 	Rule string `protobuf:"bytes,18,opt,name=rule,proto3" json:"rule,omitempty"`
 	// When it goes if nothing uses it until then; unset if the rules never ask.
-	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	// Bytes of its layers as they are unpacked, in every snapshotter.
+	SnapshotBytes uint64 `protobuf:"varint,20,opt,name=snapshot_bytes,json=snapshotBytes,proto3" json:"snapshot_bytes,omitempty"`
+	// What the node would gain without it: bytes that nothing else holds.
+	UniqueBytes uint64 `protobuf:"varint,21,opt,name=unique_bytes,json=uniqueBytes,proto3" json:"unique_bytes,omitempty"`
+	// Labels of the image config.
+	Labels        map[string]string `protobuf:"bytes,22,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Image) Reset() {
 	*x = Image{}
-	mi := &file_control_control_proto_msgTypes[10]
+	mi := &file_control_control_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +948,7 @@ func (x *Image) String() string {
 func (*Image) ProtoMessage() {}
 
 func (x *Image) ProtoReflect() protoreflect.Message {
-	mi := &file_control_control_proto_msgTypes[10]
+	mi := &file_control_control_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +961,7 @@ func (x *Image) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Image.ProtoReflect.Descriptor instead.
 func (*Image) Descriptor() ([]byte, []int) {
-	return file_control_control_proto_rawDescGZIP(), []int{10}
+	return file_control_control_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Image) GetContainerdNamespace() string {
@@ -998,6 +1097,752 @@ func (x *Image) GetExpiresAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Image) GetSnapshotBytes() uint64 {
+	if x != nil {
+		return x.SnapshotBytes
+	}
+	return 0
+}
+
+func (x *Image) GetUniqueBytes() uint64 {
+	if x != nil {
+		return x.UniqueBytes
+	}
+	return 0
+}
+
+func (x *Image) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+type WhyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A name as people write it, or an image ID, also shortened.
+	Image         string `protobuf:"bytes,1,opt,name=image,proto3" json:"image,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WhyRequest) Reset() {
+	*x = WhyRequest{}
+	mi := &file_control_control_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WhyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WhyRequest) ProtoMessage() {}
+
+func (x *WhyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_control_control_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
+func (*WhyRequest) Descriptor() ([]byte, []int) {
+	return file_control_control_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *WhyRequest) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
+}
+
+type WhyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unset if the image is not here any more.
+	Image *Image `protobuf:"bytes,1,opt,name=image,proto3" json:"image,omitempty"`
+	// What the rules say about each name that counts.
+	Names []*NameVerdict `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
+	// Names that follow those: the image ID, and digests beside a tag.
+	Following []string `protobuf:"bytes,3,rep,name=following,proto3" json:"following,omitempty"`
+	// For the reasons pod-spec, snapshot and leased: pods as namespace/name, the
+	// snapshot, or the lease.
+	HeldBy []string `protobuf:"bytes,4,rep,name=held_by,json=heldBy,proto3" json:"held_by,omitempty"`
+	// Images that hold bytes of this one, too, those that hold most first, at most
+	// five.
+	Sharers []*Sharer `protobuf:"bytes,5,rep,name=sharers,proto3" json:"sharers,omitempty"`
+	// Bytes of the image that something else holds.
+	SharedBytes uint64 `protobuf:"varint,6,opt,name=shared_bytes,json=sharedBytes,proto3" json:"shared_bytes,omitempty"`
+	// What the view of the node lacks: while there is anything, nothing goes.
+	Missing []string `protobuf:"bytes,7,rep,name=missing,proto3" json:"missing,omitempty"`
+	// Events about the image, newest first, at most 10.
+	Events        []*Event `protobuf:"bytes,8,rep,name=events,proto3" json:"events,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WhyResponse) Reset() {
+	*x = WhyResponse{}
+	mi := &file_control_control_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WhyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WhyResponse) ProtoMessage() {}
+
+func (x *WhyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_control_control_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WhyResponse.ProtoReflect.Descriptor instead.
+func (*WhyResponse) Descriptor() ([]byte, []int) {
+	return file_control_control_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *WhyResponse) GetImage() *Image {
+	if x != nil {
+		return x.Image
+	}
+	return nil
+}
+
+func (x *WhyResponse) GetNames() []*NameVerdict {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *WhyResponse) GetFollowing() []string {
+	if x != nil {
+		return x.Following
+	}
+	return nil
+}
+
+func (x *WhyResponse) GetHeldBy() []string {
+	if x != nil {
+		return x.HeldBy
+	}
+	return nil
+}
+
+func (x *WhyResponse) GetSharers() []*Sharer {
+	if x != nil {
+		return x.Sharers
+	}
+	return nil
+}
+
+func (x *WhyResponse) GetSharedBytes() uint64 {
+	if x != nil {
+		return x.SharedBytes
+	}
+	return 0
+}
+
+func (x *WhyResponse) GetMissing() []string {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
+}
+
+func (x *WhyResponse) GetEvents() []*Event {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+// NameVerdict is what the rules say about one name of an image.
+type NameVerdict struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// kept, kept-latest, not-an-image, not-expired, min-age or expired.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Name of the rule; "default" for [clean] unused_for.
+	Rule string `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
+	// The time of disuse that the rule asks for, with the spread; unset if none.
+	UnusedFor *durationpb.Duration `protobuf:"bytes,4,opt,name=unused_for,json=unusedFor,proto3" json:"unused_for,omitempty"`
+	// When this name lets the image go; unset if never.
+	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NameVerdict) Reset() {
+	*x = NameVerdict{}
+	mi := &file_control_control_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NameVerdict) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NameVerdict) ProtoMessage() {}
+
+func (x *NameVerdict) ProtoReflect() protoreflect.Message {
+	mi := &file_control_control_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NameVerdict.ProtoReflect.Descriptor instead.
+func (*NameVerdict) Descriptor() ([]byte, []int) {
+	return file_control_control_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *NameVerdict) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NameVerdict) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *NameVerdict) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *NameVerdict) GetUnusedFor() *durationpb.Duration {
+	if x != nil {
+		return x.UnusedFor
+	}
+	return nil
+}
+
+func (x *NameVerdict) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
+// Sharer is an image that holds bytes of another.
+type Sharer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Bytes         uint64                 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Sharer) Reset() {
+	*x = Sharer{}
+	mi := &file_control_control_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Sharer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Sharer) ProtoMessage() {}
+
+func (x *Sharer) ProtoReflect() protoreflect.Message {
+	mi := &file_control_control_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Sharer.ProtoReflect.Descriptor instead.
+func (*Sharer) Descriptor() ([]byte, []int) {
+	return file_control_control_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Sharer) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Sharer) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Sharer) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+type MakePlanRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Images go until this many bytes are free, the longest unused first.
+	FreeBytes uint64 `protobuf:"varint,1,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`
+	// Images go until the file system is used no more than this: in bytes, or as a
+	// share of its size (0.75).
+	UntilBytes uint64  `protobuf:"varint,2,opt,name=until_bytes,json=untilBytes,proto3" json:"until_bytes,omitempty"`
+	UntilShare float64 `protobuf:"fixed64,3,opt,name=until_share,json=untilShare,proto3" json:"until_share,omitempty"`
+	// What goes at a later time, if nothing is used until then.
+	Ahead *durationpb.Duration `protobuf:"bytes,4,opt,name=ahead,proto3" json:"ahead,omitempty"`
+	// A rules file to try, as if it were installed under this name.
+	RulesName string `protobuf:"bytes,5,opt,name=rules_name,json=rulesName,proto3" json:"rules_name,omitempty"`
+	Rules     string `protobuf:"bytes,6,opt,name=rules,proto3" json:"rules,omitempty"`
+	// Only images that match; keys as in ListImages.
+	Filters       []string `protobuf:"bytes,7,rep,name=filters,proto3" json:"filters,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MakePlanRequest) Reset() {
+	*x = MakePlanRequest{}
+	mi := &file_control_control_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MakePlanRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MakePlanRequest) ProtoMessage() {}
+
+func (x *MakePlanRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_control_control_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MakePlanRequest.ProtoReflect.Descriptor instead.
+func (*MakePlanRequest) Descriptor() ([]byte, []int) {
+	return file_control_control_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *MakePlanRequest) GetFreeBytes() uint64 {
+	if x != nil {
+		return x.FreeBytes
+	}
+	return 0
+}
+
+func (x *MakePlanRequest) GetUntilBytes() uint64 {
+	if x != nil {
+		return x.UntilBytes
+	}
+	return 0
+}
+
+func (x *MakePlanRequest) GetUntilShare() float64 {
+	if x != nil {
+		return x.UntilShare
+	}
+	return 0
+}
+
+func (x *MakePlanRequest) GetAhead() *durationpb.Duration {
+	if x != nil {
+		return x.Ahead
+	}
+	return nil
+}
+
+func (x *MakePlanRequest) GetRulesName() string {
+	if x != nil {
+		return x.RulesName
+	}
+	return ""
+}
+
+func (x *MakePlanRequest) GetRules() string {
+	if x != nil {
+		return x.Rules
+	}
+	return ""
+}
+
+func (x *MakePlanRequest) GetFilters() []string {
+	if x != nil {
+		return x.Filters
+	}
+	return nil
+}
+
+type SavePlanRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Plan          *MakePlanRequest       `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SavePlanRequest) Reset() {
+	*x = SavePlanRequest{}
+	mi := &file_control_control_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SavePlanRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SavePlanRequest) ProtoMessage() {}
+
+func (x *SavePlanRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_control_control_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SavePlanRequest.ProtoReflect.Descriptor instead.
+func (*SavePlanRequest) Descriptor() ([]byte, []int) {
+	return file_control_control_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SavePlanRequest) GetPlan() *MakePlanRequest {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+type MakePlanResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Plan          *Plan                  `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MakePlanResponse) Reset() {
+	*x = MakePlanResponse{}
+	mi := &file_control_control_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MakePlanResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MakePlanResponse) ProtoMessage() {}
+
+func (x *MakePlanResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_control_control_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MakePlanResponse.ProtoReflect.Descriptor instead.
+func (*MakePlanResponse) Descriptor() ([]byte, []int) {
+	return file_control_control_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *MakePlanResponse) GetPlan() *Plan {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+type SavePlanResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Plan          *Plan                  `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SavePlanResponse) Reset() {
+	*x = SavePlanResponse{}
+	mi := &file_control_control_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SavePlanResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SavePlanResponse) ProtoMessage() {}
+
+func (x *SavePlanResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_control_control_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SavePlanResponse.ProtoReflect.Descriptor instead.
+func (*SavePlanResponse) Descriptor() ([]byte, []int) {
+	return file_control_control_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SavePlanResponse) GetPlan() *Plan {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+// Plan is the decisions of one moment.
+type Plan struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty if the plan is not kept.
+	Id        string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// The moment that it is for: created_at, or later with ahead.
+	ForAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=for_at,json=forAt,proto3" json:"for_at,omitempty"`
+	// False: a source of the view did not answer, so nothing would go.
+	Complete bool `protobuf:"varint,4,opt,name=complete,proto3" json:"complete,omitempty"`
+	// Images that go, and those that only a hold or the hourly limit keeps; the
+	// longest unused first.
+	Entries []*Image `protobuf:"bytes,5,rep,name=entries,proto3" json:"entries,omitempty"`
+	// Those of entries whose decision is "remove".
+	RemoveCount uint32 `protobuf:"varint,6,opt,name=remove_count,json=removeCount,proto3" json:"remove_count,omitempty"`
+	// What the node would gain by them.
+	WillFreeBytes uint64 `protobuf:"varint,7,opt,name=will_free_bytes,json=willFreeBytes,proto3" json:"will_free_bytes,omitempty"`
+	// What was asked for, for a person. Example: "--free 10GiB".
+	Asked         string `protobuf:"bytes,8,opt,name=asked,proto3" json:"asked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Plan) Reset() {
+	*x = Plan{}
+	mi := &file_control_control_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Plan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Plan) ProtoMessage() {}
+
+func (x *Plan) ProtoReflect() protoreflect.Message {
+	mi := &file_control_control_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Plan.ProtoReflect.Descriptor instead.
+func (*Plan) Descriptor() ([]byte, []int) {
+	return file_control_control_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Plan) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Plan) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
+func (x *Plan) GetForAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ForAt
+	}
+	return nil
+}
+
+func (x *Plan) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
+func (x *Plan) GetEntries() []*Image {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *Plan) GetRemoveCount() uint32 {
+	if x != nil {
+		return x.RemoveCount
+	}
+	return 0
+}
+
+func (x *Plan) GetWillFreeBytes() uint64 {
+	if x != nil {
+		return x.WillFreeBytes
+	}
+	return 0
+}
+
+func (x *Plan) GetAsked() string {
+	if x != nil {
+		return x.Asked
+	}
+	return ""
+}
+
+type ListPlansRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only the plan of this ID; empty = all. An ID that is not kept is NOT_FOUND.
+	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPlansRequest) Reset() {
+	*x = ListPlansRequest{}
+	mi := &file_control_control_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPlansRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPlansRequest) ProtoMessage() {}
+
+func (x *ListPlansRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_control_control_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPlansRequest.ProtoReflect.Descriptor instead.
+func (*ListPlansRequest) Descriptor() ([]byte, []int) {
+	return file_control_control_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ListPlansRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type ListPlansResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Plans         []*Plan                `protobuf:"bytes,1,rep,name=plans,proto3" json:"plans,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPlansResponse) Reset() {
+	*x = ListPlansResponse{}
+	mi := &file_control_control_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPlansResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPlansResponse) ProtoMessage() {}
+
+func (x *ListPlansResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_control_control_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPlansResponse.ProtoReflect.Descriptor instead.
+func (*ListPlansResponse) Descriptor() ([]byte, []int) {
+	return file_control_control_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ListPlansResponse) GetPlans() []*Plan {
+	if x != nil {
+		return x.Plans
+	}
+	return nil
+}
+
 type Use struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	ContainerdNamespace string                 `protobuf:"bytes,1,opt,name=containerd_namespace,json=containerdNamespace,proto3" json:"containerd_namespace,omitempty"`
@@ -1027,7 +1872,7 @@ type Use struct {
 
 func (x *Use) Reset() {
 	*x = Use{}
-	mi := &file_control_control_proto_msgTypes[11]
+	mi := &file_control_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1039,7 +1884,7 @@ func (x *Use) String() string {
 func (*Use) ProtoMessage() {}
 
 func (x *Use) ProtoReflect() protoreflect.Message {
-	mi := &file_control_control_proto_msgTypes[11]
+	mi := &file_control_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1052,7 +1897,7 @@ func (x *Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Use.ProtoReflect.Descriptor instead.
 func (*Use) Descriptor() ([]byte, []int) {
-	return file_control_control_proto_rawDescGZIP(), []int{11}
+	return file_control_control_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Use) GetContainerdNamespace() string {
@@ -1178,7 +2023,7 @@ type ListUsesRequest struct {
 
 func (x *ListUsesRequest) Reset() {
 	*x = ListUsesRequest{}
-	mi := &file_control_control_proto_msgTypes[12]
+	mi := &file_control_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1190,7 +2035,7 @@ func (x *ListUsesRequest) String() string {
 func (*ListUsesRequest) ProtoMessage() {}
 
 func (x *ListUsesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_control_proto_msgTypes[12]
+	mi := &file_control_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1203,7 +2048,7 @@ func (x *ListUsesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsesRequest.ProtoReflect.Descriptor instead.
 func (*ListUsesRequest) Descriptor() ([]byte, []int) {
-	return file_control_control_proto_rawDescGZIP(), []int{12}
+	return file_control_control_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListUsesRequest) GetFilters() []string {
@@ -1222,7 +2067,7 @@ type ListUsesResponse struct {
 
 func (x *ListUsesResponse) Reset() {
 	*x = ListUsesResponse{}
-	mi := &file_control_control_proto_msgTypes[13]
+	mi := &file_control_control_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1234,7 +2079,7 @@ func (x *ListUsesResponse) String() string {
 func (*ListUsesResponse) ProtoMessage() {}
 
 func (x *ListUsesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_control_proto_msgTypes[13]
+	mi := &file_control_control_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1247,7 +2092,7 @@ func (x *ListUsesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsesResponse.ProtoReflect.Descriptor instead.
 func (*ListUsesResponse) Descriptor() ([]byte, []int) {
-	return file_control_control_proto_rawDescGZIP(), []int{13}
+	return file_control_control_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListUsesResponse) GetUses() []*Use {
@@ -1261,7 +2106,7 @@ var File_control_control_proto protoreflect.FileDescriptor
 
 const file_control_control_proto_rawDesc = "" +
 	"\n" +
-	"\x15control/control.proto\x12\x19imagecustodian.control.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x10\n" +
+	"\x15control/control.proto\x12\x19imagecustodian.control.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x10\n" +
 	"\x0eVersionRequest\"\xf1\x01\n" +
 	"\x0fVersionResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1a\n" +
@@ -1288,7 +2133,11 @@ const file_control_control_proto_rawDesc = "" +
 	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"5\n" +
 	"\x05Tally\x12\x16\n" +
 	"\x06images\x18\x01 \x01(\rR\x06images\x12\x14\n" +
-	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"\xf4\x06\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"J\n" +
+	"\x06Filler\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x16\n" +
+	"\x06detail\x18\x03 \x01(\tR\x06detail\"\xea\a\n" +
 	"\x0eStatusResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x18\n" +
@@ -1311,7 +2160,11 @@ const file_control_control_proto_rawDesc = "" +
 	"\asources\x18\x10 \x03(\v2!.imagecustodian.control.v1.SourceR\asources\x125\n" +
 	"\x05holds\x18\x11 \x03(\v2\x1f.imagecustodian.control.v1.HoldR\x05holds\x123\n" +
 	"\aview_at\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\x06viewAt\x128\n" +
-	"\x06events\x18\x13 \x03(\v2 .imagecustodian.control.v1.EventR\x06events\"\xc4\x01\n" +
+	"\x06events\x18\x13 \x03(\v2 .imagecustodian.control.v1.EventR\x06events\x12;\n" +
+	"\afillers\x18\x14 \x03(\v2!.imagecustodian.control.v1.FillerR\afillers\x12\x16\n" +
+	"\x06config\x18\x15 \x01(\tR\x06config\x12\x1f\n" +
+	"\vpods_source\x18\x16 \x01(\tR\n" +
+	"podsSource\"\xc4\x01\n" +
 	"\x05Event\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
@@ -1325,7 +2178,7 @@ const file_control_control_proto_rawDesc = "" +
 	"\afilters\x18\x01 \x03(\tR\afilters\"j\n" +
 	"\x12ListImagesResponse\x128\n" +
 	"\x06images\x18\x01 \x03(\v2 .imagecustodian.control.v1.ImageR\x06images\x12\x1a\n" +
-	"\bcomplete\x18\x02 \x01(\bR\bcomplete\"\xb5\x05\n" +
+	"\bcomplete\x18\x02 \x01(\bR\bcomplete\"\x80\a\n" +
 	"\x05Image\x121\n" +
 	"\x14containerd_namespace\x18\x01 \x01(\tR\x13containerdNamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
@@ -1348,7 +2201,69 @@ const file_control_control_proto_rawDesc = "" +
 	"\x06reason\x18\x11 \x01(\tR\x06reason\x12\x12\n" +
 	"\x04rule\x18\x12 \x01(\tR\x04rule\x129\n" +
 	"\n" +
-	"expires_at\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"\x82\x04\n" +
+	"expires_at\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12%\n" +
+	"\x0esnapshot_bytes\x18\x14 \x01(\x04R\rsnapshotBytes\x12!\n" +
+	"\funique_bytes\x18\x15 \x01(\x04R\vuniqueBytes\x12D\n" +
+	"\x06labels\x18\x16 \x03(\v2,.imagecustodian.control.v1.Image.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\"\n" +
+	"\n" +
+	"WhyRequest\x12\x14\n" +
+	"\x05image\x18\x01 \x01(\tR\x05image\"\xee\x02\n" +
+	"\vWhyResponse\x126\n" +
+	"\x05image\x18\x01 \x01(\v2 .imagecustodian.control.v1.ImageR\x05image\x12<\n" +
+	"\x05names\x18\x02 \x03(\v2&.imagecustodian.control.v1.NameVerdictR\x05names\x12\x1c\n" +
+	"\tfollowing\x18\x03 \x03(\tR\tfollowing\x12\x17\n" +
+	"\aheld_by\x18\x04 \x03(\tR\x06heldBy\x12;\n" +
+	"\asharers\x18\x05 \x03(\v2!.imagecustodian.control.v1.SharerR\asharers\x12!\n" +
+	"\fshared_bytes\x18\x06 \x01(\x04R\vsharedBytes\x12\x18\n" +
+	"\amissing\x18\a \x03(\tR\amissing\x128\n" +
+	"\x06events\x18\b \x03(\v2 .imagecustodian.control.v1.EventR\x06events\"\xc2\x01\n" +
+	"\vNameVerdict\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04rule\x18\x03 \x01(\tR\x04rule\x128\n" +
+	"\n" +
+	"unused_for\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\tunusedFor\x129\n" +
+	"\n" +
+	"expires_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"B\n" +
+	"\x06Sharer\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"\xf2\x01\n" +
+	"\x0fMakePlanRequest\x12\x1d\n" +
+	"\n" +
+	"free_bytes\x18\x01 \x01(\x04R\tfreeBytes\x12\x1f\n" +
+	"\vuntil_bytes\x18\x02 \x01(\x04R\n" +
+	"untilBytes\x12\x1f\n" +
+	"\vuntil_share\x18\x03 \x01(\x01R\n" +
+	"untilShare\x12/\n" +
+	"\x05ahead\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05ahead\x12\x1d\n" +
+	"\n" +
+	"rules_name\x18\x05 \x01(\tR\trulesName\x12\x14\n" +
+	"\x05rules\x18\x06 \x01(\tR\x05rules\x12\x18\n" +
+	"\afilters\x18\a \x03(\tR\afilters\"Q\n" +
+	"\x0fSavePlanRequest\x12>\n" +
+	"\x04plan\x18\x01 \x01(\v2*.imagecustodian.control.v1.MakePlanRequestR\x04plan\"G\n" +
+	"\x10MakePlanResponse\x123\n" +
+	"\x04plan\x18\x01 \x01(\v2\x1f.imagecustodian.control.v1.PlanR\x04plan\"G\n" +
+	"\x10SavePlanResponse\x123\n" +
+	"\x04plan\x18\x01 \x01(\v2\x1f.imagecustodian.control.v1.PlanR\x04plan\"\xbd\x02\n" +
+	"\x04Plan\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x129\n" +
+	"\n" +
+	"created_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x121\n" +
+	"\x06for_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05forAt\x12\x1a\n" +
+	"\bcomplete\x18\x04 \x01(\bR\bcomplete\x12:\n" +
+	"\aentries\x18\x05 \x03(\v2 .imagecustodian.control.v1.ImageR\aentries\x12!\n" +
+	"\fremove_count\x18\x06 \x01(\rR\vremoveCount\x12&\n" +
+	"\x0fwill_free_bytes\x18\a \x01(\x04R\rwillFreeBytes\x12\x14\n" +
+	"\x05asked\x18\b \x01(\tR\x05asked\"\"\n" +
+	"\x10ListPlansRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"J\n" +
+	"\x11ListPlansResponse\x125\n" +
+	"\x05plans\x18\x01 \x03(\v2\x1f.imagecustodian.control.v1.PlanR\x05plans\"\x82\x04\n" +
 	"\x03Use\x121\n" +
 	"\x14containerd_namespace\x18\x01 \x01(\tR\x13containerdNamespace\x12!\n" +
 	"\fcontainer_id\x18\x02 \x01(\tR\vcontainerId\x12%\n" +
@@ -1371,12 +2286,16 @@ const file_control_control_proto_rawDesc = "" +
 	"\x0fListUsesRequest\x12\x18\n" +
 	"\afilters\x18\x01 \x03(\tR\afilters\"F\n" +
 	"\x10ListUsesResponse\x122\n" +
-	"\x04uses\x18\x01 \x03(\v2\x1e.imagecustodian.control.v1.UseR\x04uses2\x9a\x03\n" +
+	"\x04uses\x18\x01 \x03(\v2\x1e.imagecustodian.control.v1.UseR\x04uses2\xa2\x06\n" +
 	"\aControl\x12]\n" +
 	"\x06Status\x12(.imagecustodian.control.v1.StatusRequest\x1a).imagecustodian.control.v1.StatusResponse\x12i\n" +
 	"\n" +
 	"ListImages\x12,.imagecustodian.control.v1.ListImagesRequest\x1a-.imagecustodian.control.v1.ListImagesResponse\x12c\n" +
-	"\bListUses\x12*.imagecustodian.control.v1.ListUsesRequest\x1a+.imagecustodian.control.v1.ListUsesResponse\x12`\n" +
+	"\bListUses\x12*.imagecustodian.control.v1.ListUsesRequest\x1a+.imagecustodian.control.v1.ListUsesResponse\x12T\n" +
+	"\x03Why\x12%.imagecustodian.control.v1.WhyRequest\x1a&.imagecustodian.control.v1.WhyResponse\x12c\n" +
+	"\bMakePlan\x12*.imagecustodian.control.v1.MakePlanRequest\x1a+.imagecustodian.control.v1.MakePlanResponse\x12c\n" +
+	"\bSavePlan\x12*.imagecustodian.control.v1.SavePlanRequest\x1a+.imagecustodian.control.v1.SavePlanResponse\x12f\n" +
+	"\tListPlans\x12+.imagecustodian.control.v1.ListPlansRequest\x1a,.imagecustodian.control.v1.ListPlansResponse\x12`\n" +
 	"\aVersion\x12).imagecustodian.control.v1.VersionRequest\x1a*.imagecustodian.control.v1.VersionResponseB=Z;github.com/image-custodian/custodian/api/v1/control;controlb\x06proto3"
 
 var (
@@ -1391,7 +2310,7 @@ func file_control_control_proto_rawDescGZIP() []byte {
 	return file_control_control_proto_rawDescData
 }
 
-var file_control_control_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_control_control_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_control_control_proto_goTypes = []any{
 	(*VersionRequest)(nil),        // 0: imagecustodian.control.v1.VersionRequest
 	(*VersionResponse)(nil),       // 1: imagecustodian.control.v1.VersionResponse
@@ -1399,53 +2318,91 @@ var file_control_control_proto_goTypes = []any{
 	(*Source)(nil),                // 3: imagecustodian.control.v1.Source
 	(*Hold)(nil),                  // 4: imagecustodian.control.v1.Hold
 	(*Tally)(nil),                 // 5: imagecustodian.control.v1.Tally
-	(*StatusResponse)(nil),        // 6: imagecustodian.control.v1.StatusResponse
-	(*Event)(nil),                 // 7: imagecustodian.control.v1.Event
-	(*ListImagesRequest)(nil),     // 8: imagecustodian.control.v1.ListImagesRequest
-	(*ListImagesResponse)(nil),    // 9: imagecustodian.control.v1.ListImagesResponse
-	(*Image)(nil),                 // 10: imagecustodian.control.v1.Image
-	(*Use)(nil),                   // 11: imagecustodian.control.v1.Use
-	(*ListUsesRequest)(nil),       // 12: imagecustodian.control.v1.ListUsesRequest
-	(*ListUsesResponse)(nil),      // 13: imagecustodian.control.v1.ListUsesResponse
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	(*Filler)(nil),                // 6: imagecustodian.control.v1.Filler
+	(*StatusResponse)(nil),        // 7: imagecustodian.control.v1.StatusResponse
+	(*Event)(nil),                 // 8: imagecustodian.control.v1.Event
+	(*ListImagesRequest)(nil),     // 9: imagecustodian.control.v1.ListImagesRequest
+	(*ListImagesResponse)(nil),    // 10: imagecustodian.control.v1.ListImagesResponse
+	(*Image)(nil),                 // 11: imagecustodian.control.v1.Image
+	(*WhyRequest)(nil),            // 12: imagecustodian.control.v1.WhyRequest
+	(*WhyResponse)(nil),           // 13: imagecustodian.control.v1.WhyResponse
+	(*NameVerdict)(nil),           // 14: imagecustodian.control.v1.NameVerdict
+	(*Sharer)(nil),                // 15: imagecustodian.control.v1.Sharer
+	(*MakePlanRequest)(nil),       // 16: imagecustodian.control.v1.MakePlanRequest
+	(*SavePlanRequest)(nil),       // 17: imagecustodian.control.v1.SavePlanRequest
+	(*MakePlanResponse)(nil),      // 18: imagecustodian.control.v1.MakePlanResponse
+	(*SavePlanResponse)(nil),      // 19: imagecustodian.control.v1.SavePlanResponse
+	(*Plan)(nil),                  // 20: imagecustodian.control.v1.Plan
+	(*ListPlansRequest)(nil),      // 21: imagecustodian.control.v1.ListPlansRequest
+	(*ListPlansResponse)(nil),     // 22: imagecustodian.control.v1.ListPlansResponse
+	(*Use)(nil),                   // 23: imagecustodian.control.v1.Use
+	(*ListUsesRequest)(nil),       // 24: imagecustodian.control.v1.ListUsesRequest
+	(*ListUsesResponse)(nil),      // 25: imagecustodian.control.v1.ListUsesResponse
+	nil,                           // 26: imagecustodian.control.v1.Image.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 28: google.protobuf.Duration
 }
 var file_control_control_proto_depIdxs = []int32{
-	14, // 0: imagecustodian.control.v1.Source.since:type_name -> google.protobuf.Timestamp
-	14, // 1: imagecustodian.control.v1.Hold.since:type_name -> google.protobuf.Timestamp
-	14, // 2: imagecustodian.control.v1.Hold.until:type_name -> google.protobuf.Timestamp
-	14, // 3: imagecustodian.control.v1.StatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	27, // 0: imagecustodian.control.v1.Source.since:type_name -> google.protobuf.Timestamp
+	27, // 1: imagecustodian.control.v1.Hold.since:type_name -> google.protobuf.Timestamp
+	27, // 2: imagecustodian.control.v1.Hold.until:type_name -> google.protobuf.Timestamp
+	27, // 3: imagecustodian.control.v1.StatusResponse.started_at:type_name -> google.protobuf.Timestamp
 	5,  // 4: imagecustodian.control.v1.StatusResponse.in_use:type_name -> imagecustodian.control.v1.Tally
 	5,  // 5: imagecustodian.control.v1.StatusResponse.kept:type_name -> imagecustodian.control.v1.Tally
 	5,  // 6: imagecustodian.control.v1.StatusResponse.unused:type_name -> imagecustodian.control.v1.Tally
 	5,  // 7: imagecustodian.control.v1.StatusResponse.next:type_name -> imagecustodian.control.v1.Tally
-	14, // 8: imagecustodian.control.v1.StatusResponse.next_at:type_name -> google.protobuf.Timestamp
+	27, // 8: imagecustodian.control.v1.StatusResponse.next_at:type_name -> google.protobuf.Timestamp
 	3,  // 9: imagecustodian.control.v1.StatusResponse.sources:type_name -> imagecustodian.control.v1.Source
 	4,  // 10: imagecustodian.control.v1.StatusResponse.holds:type_name -> imagecustodian.control.v1.Hold
-	14, // 11: imagecustodian.control.v1.StatusResponse.view_at:type_name -> google.protobuf.Timestamp
-	7,  // 12: imagecustodian.control.v1.StatusResponse.events:type_name -> imagecustodian.control.v1.Event
-	14, // 13: imagecustodian.control.v1.Event.at:type_name -> google.protobuf.Timestamp
-	10, // 14: imagecustodian.control.v1.ListImagesResponse.images:type_name -> imagecustodian.control.v1.Image
-	14, // 15: imagecustodian.control.v1.Image.built_at:type_name -> google.protobuf.Timestamp
-	14, // 16: imagecustodian.control.v1.Image.pulled_at:type_name -> google.protobuf.Timestamp
-	14, // 17: imagecustodian.control.v1.Image.first_seen:type_name -> google.protobuf.Timestamp
-	14, // 18: imagecustodian.control.v1.Image.last_used:type_name -> google.protobuf.Timestamp
-	11, // 19: imagecustodian.control.v1.Image.uses:type_name -> imagecustodian.control.v1.Use
-	14, // 20: imagecustodian.control.v1.Image.expires_at:type_name -> google.protobuf.Timestamp
-	14, // 21: imagecustodian.control.v1.Use.started_at:type_name -> google.protobuf.Timestamp
-	11, // 22: imagecustodian.control.v1.ListUsesResponse.uses:type_name -> imagecustodian.control.v1.Use
-	2,  // 23: imagecustodian.control.v1.Control.Status:input_type -> imagecustodian.control.v1.StatusRequest
-	8,  // 24: imagecustodian.control.v1.Control.ListImages:input_type -> imagecustodian.control.v1.ListImagesRequest
-	12, // 25: imagecustodian.control.v1.Control.ListUses:input_type -> imagecustodian.control.v1.ListUsesRequest
-	0,  // 26: imagecustodian.control.v1.Control.Version:input_type -> imagecustodian.control.v1.VersionRequest
-	6,  // 27: imagecustodian.control.v1.Control.Status:output_type -> imagecustodian.control.v1.StatusResponse
-	9,  // 28: imagecustodian.control.v1.Control.ListImages:output_type -> imagecustodian.control.v1.ListImagesResponse
-	13, // 29: imagecustodian.control.v1.Control.ListUses:output_type -> imagecustodian.control.v1.ListUsesResponse
-	1,  // 30: imagecustodian.control.v1.Control.Version:output_type -> imagecustodian.control.v1.VersionResponse
-	27, // [27:31] is the sub-list for method output_type
-	23, // [23:27] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	27, // 11: imagecustodian.control.v1.StatusResponse.view_at:type_name -> google.protobuf.Timestamp
+	8,  // 12: imagecustodian.control.v1.StatusResponse.events:type_name -> imagecustodian.control.v1.Event
+	6,  // 13: imagecustodian.control.v1.StatusResponse.fillers:type_name -> imagecustodian.control.v1.Filler
+	27, // 14: imagecustodian.control.v1.Event.at:type_name -> google.protobuf.Timestamp
+	11, // 15: imagecustodian.control.v1.ListImagesResponse.images:type_name -> imagecustodian.control.v1.Image
+	27, // 16: imagecustodian.control.v1.Image.built_at:type_name -> google.protobuf.Timestamp
+	27, // 17: imagecustodian.control.v1.Image.pulled_at:type_name -> google.protobuf.Timestamp
+	27, // 18: imagecustodian.control.v1.Image.first_seen:type_name -> google.protobuf.Timestamp
+	27, // 19: imagecustodian.control.v1.Image.last_used:type_name -> google.protobuf.Timestamp
+	23, // 20: imagecustodian.control.v1.Image.uses:type_name -> imagecustodian.control.v1.Use
+	27, // 21: imagecustodian.control.v1.Image.expires_at:type_name -> google.protobuf.Timestamp
+	26, // 22: imagecustodian.control.v1.Image.labels:type_name -> imagecustodian.control.v1.Image.LabelsEntry
+	11, // 23: imagecustodian.control.v1.WhyResponse.image:type_name -> imagecustodian.control.v1.Image
+	14, // 24: imagecustodian.control.v1.WhyResponse.names:type_name -> imagecustodian.control.v1.NameVerdict
+	15, // 25: imagecustodian.control.v1.WhyResponse.sharers:type_name -> imagecustodian.control.v1.Sharer
+	8,  // 26: imagecustodian.control.v1.WhyResponse.events:type_name -> imagecustodian.control.v1.Event
+	28, // 27: imagecustodian.control.v1.NameVerdict.unused_for:type_name -> google.protobuf.Duration
+	27, // 28: imagecustodian.control.v1.NameVerdict.expires_at:type_name -> google.protobuf.Timestamp
+	28, // 29: imagecustodian.control.v1.MakePlanRequest.ahead:type_name -> google.protobuf.Duration
+	16, // 30: imagecustodian.control.v1.SavePlanRequest.plan:type_name -> imagecustodian.control.v1.MakePlanRequest
+	20, // 31: imagecustodian.control.v1.MakePlanResponse.plan:type_name -> imagecustodian.control.v1.Plan
+	20, // 32: imagecustodian.control.v1.SavePlanResponse.plan:type_name -> imagecustodian.control.v1.Plan
+	27, // 33: imagecustodian.control.v1.Plan.created_at:type_name -> google.protobuf.Timestamp
+	27, // 34: imagecustodian.control.v1.Plan.for_at:type_name -> google.protobuf.Timestamp
+	11, // 35: imagecustodian.control.v1.Plan.entries:type_name -> imagecustodian.control.v1.Image
+	20, // 36: imagecustodian.control.v1.ListPlansResponse.plans:type_name -> imagecustodian.control.v1.Plan
+	27, // 37: imagecustodian.control.v1.Use.started_at:type_name -> google.protobuf.Timestamp
+	23, // 38: imagecustodian.control.v1.ListUsesResponse.uses:type_name -> imagecustodian.control.v1.Use
+	2,  // 39: imagecustodian.control.v1.Control.Status:input_type -> imagecustodian.control.v1.StatusRequest
+	9,  // 40: imagecustodian.control.v1.Control.ListImages:input_type -> imagecustodian.control.v1.ListImagesRequest
+	24, // 41: imagecustodian.control.v1.Control.ListUses:input_type -> imagecustodian.control.v1.ListUsesRequest
+	12, // 42: imagecustodian.control.v1.Control.Why:input_type -> imagecustodian.control.v1.WhyRequest
+	16, // 43: imagecustodian.control.v1.Control.MakePlan:input_type -> imagecustodian.control.v1.MakePlanRequest
+	17, // 44: imagecustodian.control.v1.Control.SavePlan:input_type -> imagecustodian.control.v1.SavePlanRequest
+	21, // 45: imagecustodian.control.v1.Control.ListPlans:input_type -> imagecustodian.control.v1.ListPlansRequest
+	0,  // 46: imagecustodian.control.v1.Control.Version:input_type -> imagecustodian.control.v1.VersionRequest
+	7,  // 47: imagecustodian.control.v1.Control.Status:output_type -> imagecustodian.control.v1.StatusResponse
+	10, // 48: imagecustodian.control.v1.Control.ListImages:output_type -> imagecustodian.control.v1.ListImagesResponse
+	25, // 49: imagecustodian.control.v1.Control.ListUses:output_type -> imagecustodian.control.v1.ListUsesResponse
+	13, // 50: imagecustodian.control.v1.Control.Why:output_type -> imagecustodian.control.v1.WhyResponse
+	18, // 51: imagecustodian.control.v1.Control.MakePlan:output_type -> imagecustodian.control.v1.MakePlanResponse
+	19, // 52: imagecustodian.control.v1.Control.SavePlan:output_type -> imagecustodian.control.v1.SavePlanResponse
+	22, // 53: imagecustodian.control.v1.Control.ListPlans:output_type -> imagecustodian.control.v1.ListPlansResponse
+	1,  // 54: imagecustodian.control.v1.Control.Version:output_type -> imagecustodian.control.v1.VersionResponse
+	47, // [47:55] is the sub-list for method output_type
+	39, // [39:47] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_control_control_proto_init() }
@@ -1459,7 +2416,7 @@ func file_control_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_control_proto_rawDesc), len(file_control_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

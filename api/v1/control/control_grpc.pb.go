@@ -24,6 +24,10 @@ const (
 	Control_Status_FullMethodName     = "/imagecustodian.control.v1.Control/Status"
 	Control_ListImages_FullMethodName = "/imagecustodian.control.v1.Control/ListImages"
 	Control_ListUses_FullMethodName   = "/imagecustodian.control.v1.Control/ListUses"
+	Control_Why_FullMethodName        = "/imagecustodian.control.v1.Control/Why"
+	Control_MakePlan_FullMethodName   = "/imagecustodian.control.v1.Control/MakePlan"
+	Control_SavePlan_FullMethodName   = "/imagecustodian.control.v1.Control/SavePlan"
+	Control_ListPlans_FullMethodName  = "/imagecustodian.control.v1.Control/ListPlans"
 	Control_Version_FullMethodName    = "/imagecustodian.control.v1.Control/Version"
 )
 
@@ -44,6 +48,17 @@ type ControlClient interface {
 	ListImages(ctx context.Context, in *ListImagesRequest, opts ...grpc.CallOption) (*ListImagesResponse, error)
 	// ListUses tells which container uses which image. A read.
 	ListUses(ctx context.Context, in *ListUsesRequest, opts ...grpc.CallOption) (*ListUsesResponse, error)
+	// Why tells everything about one image: what keeps it, what each of its names
+	// means to the rules, when it would go and what holds its bytes. It answers
+	// NOT_FOUND for an image that is neither here nor in the events. A read.
+	Why(ctx context.Context, in *WhyRequest, opts ...grpc.CallOption) (*WhyResponse, error)
+	// MakePlan tells what would go, and removes nothing. The plan has no ID and is
+	// forgotten. A read.
+	MakePlan(ctx context.Context, in *MakePlanRequest, opts ...grpc.CallOption) (*MakePlanResponse, error)
+	// SavePlan is MakePlan, and keeps the plan: for 24 hours, the newest 16.
+	SavePlan(ctx context.Context, in *SavePlanRequest, opts ...grpc.CallOption) (*SavePlanResponse, error)
+	// ListPlans tells the plans that are kept, newest first. A read.
+	ListPlans(ctx context.Context, in *ListPlansRequest, opts ...grpc.CallOption) (*ListPlansResponse, error)
 	// Version tells of this sidecar and of what it is connected to. A read.
 	Version(ctx context.Context, in *VersionRequest, opts ...grpc.CallOption) (*VersionResponse, error)
 }
@@ -86,6 +101,46 @@ func (c *controlClient) ListUses(ctx context.Context, in *ListUsesRequest, opts 
 	return out, nil
 }
 
+func (c *controlClient) Why(ctx context.Context, in *WhyRequest, opts ...grpc.CallOption) (*WhyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WhyResponse)
+	err := c.cc.Invoke(ctx, Control_Why_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *controlClient) MakePlan(ctx context.Context, in *MakePlanRequest, opts ...grpc.CallOption) (*MakePlanResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MakePlanResponse)
+	err := c.cc.Invoke(ctx, Control_MakePlan_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *controlClient) SavePlan(ctx context.Context, in *SavePlanRequest, opts ...grpc.CallOption) (*SavePlanResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SavePlanResponse)
+	err := c.cc.Invoke(ctx, Control_SavePlan_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *controlClient) ListPlans(ctx context.Context, in *ListPlansRequest, opts ...grpc.CallOption) (*ListPlansResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListPlansResponse)
+	err := c.cc.Invoke(ctx, Control_ListPlans_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *controlClient) Version(ctx context.Context, in *VersionRequest, opts ...grpc.CallOption) (*VersionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(VersionResponse)
@@ -113,6 +168,17 @@ type ControlServer interface {
 	ListImages(context.Context, *ListImagesRequest) (*ListImagesResponse, error)
 	// ListUses tells which container uses which image. A read.
 	ListUses(context.Context, *ListUsesRequest) (*ListUsesResponse, error)
+	// Why tells everything about one image: what keeps it, what each of its names
+	// means to the rules, when it would go and what holds its bytes. It answers
+	// NOT_FOUND for an image that is neither here nor in the events. A read.
+	Why(context.Context, *WhyRequest) (*WhyResponse, error)
+	// MakePlan tells what would go, and removes nothing. The plan has no ID and is
+	// forgotten. A read.
+	MakePlan(context.Context, *MakePlanRequest) (*MakePlanResponse, error)
+	// SavePlan is MakePlan, and keeps the plan: for 24 hours, the newest 16.
+	SavePlan(context.Context, *SavePlanRequest) (*SavePlanResponse, error)
+	// ListPlans tells the plans that are kept, newest first. A read.
+	ListPlans(context.Context, *ListPlansRequest) (*ListPlansResponse, error)
 	// Version tells of this sidecar and of what it is connected to. A read.
 	Version(context.Context, *VersionRequest) (*VersionResponse, error)
 	mustEmbedUnimplementedControlServer()
@@ -133,6 +199,18 @@ func (UnimplementedControlServer) ListImages(context.Context, *ListImagesRequest
 }
 func (UnimplementedControlServer) ListUses(context.Context, *ListUsesRequest) (*ListUsesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListUses not implemented")
+}
+func (UnimplementedControlServer) Why(context.Context, *WhyRequest) (*WhyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Why not implemented")
+}
+func (UnimplementedControlServer) MakePlan(context.Context, *MakePlanRequest) (*MakePlanResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method MakePlan not implemented")
+}
+func (UnimplementedControlServer) SavePlan(context.Context, *SavePlanRequest) (*SavePlanResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SavePlan not implemented")
+}
+func (UnimplementedControlServer) ListPlans(context.Context, *ListPlansRequest) (*ListPlansResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListPlans not implemented")
 }
 func (UnimplementedControlServer) Version(context.Context, *VersionRequest) (*VersionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Version not implemented")
@@ -212,6 +290,78 @@ func _Control_ListUses_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Control_Why_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WhyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControlServer).Why(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Control_Why_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControlServer).Why(ctx, req.(*WhyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Control_MakePlan_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MakePlanRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControlServer).MakePlan(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Control_MakePlan_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControlServer).MakePlan(ctx, req.(*MakePlanRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Control_SavePlan_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SavePlanRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControlServer).SavePlan(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Control_SavePlan_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControlServer).SavePlan(ctx, req.(*SavePlanRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Control_ListPlans_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListPlansRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControlServer).ListPlans(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Control_ListPlans_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControlServer).ListPlans(ctx, req.(*ListPlansRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Control_Version_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(VersionRequest)
 	if err := dec(in); err != nil {
@@ -248,6 +398,22 @@ var Control_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListUses",
 			Handler:    _Control_ListUses_Handler,
+		},
+		{
+			MethodName: "Why",
+			Handler:    _Control_Why_Handler,
+		},
+		{
+			MethodName: "MakePlan",
+			Handler:    _Control_MakePlan_Handler,
+		},
+		{
+			MethodName: "SavePlan",
+			Handler:    _Control_SavePlan_Handler,
+		},
+		{
+			MethodName: "ListPlans",
+			Handler:    _Control_ListPlans_Handler,
 		},
 		{
 			MethodName: "Version",
