@@ -43,7 +43,7 @@ func root() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	cmd.AddCommand(runCommand(), onceCommand())
+	cmd.AddCommand(runCommand(), onceCommand(), checkConfigCommand())
 	return cmd
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"github.com/image-custodian/custodian/sidecar/internal/config"
 	"github.com/image-custodian/custodian/sidecar/internal/containerd"
 	"github.com/image-custodian/custodian/sidecar/internal/policy"
 )
@@ -25,21 +26,21 @@ func onceCommand() *cobra.Command {
 		Short: "Look at this node once, with nothing installed: disk, images, who uses them, what would go",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := LoadConfig(path)
+			set, err := load(path)
 			if err != nil {
 				return err
 			}
-			return once(cmd.Context(), cfg, cmd.OutOrStdout())
+			return once(cmd.Context(), set, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&path, "config", "", "configuration file (default "+defaultConfigFile+", which may be absent)")
+	cmd.Flags().StringVar(&path, "config", "", "configuration file (default "+config.DefaultFile+", which may be absent)")
 	return cmd
 }
 
 // once reads and prints. It writes nothing to the node and keeps nothing, so an
 // image that it finds unused counts as unused from now.
-func once(ctx context.Context, cfg Config, out io.Writer) (err error) {
-	client, err := connect(ctx, cfg, newLogger(cfg))
+func once(ctx context.Context, set config.Set, out io.Writer) (err error) {
+	client, err := connect(ctx, set.Config, newLogger(set.Config, nil))
 	if err != nil {
 		return err
 	}
@@ -53,8 +54,9 @@ func once(ctx context.Context, cfg Config, out io.Writer) (err error) {
 		return err
 	}
 	obs := client.Observe(ctx)
-	rules := policy.Rules{UnusedFor: time.Duration(cfg.Clean.UnusedFor), KeepUnpullable: cfg.Clean.KeepUnpullable}
-	decisions := policy.Plan(policy.View{Images: obs.Images, Uses: obs.Uses}, rules, 0)
+	rules := set.Rules()
+	rules.Pressure, rules.Budget = policy.Pressure{}, policy.Budget{}
+	decisions := policy.Plan(policy.View{Images: obs.Images, Parts: obs.Sizes.Parts, Uses: obs.Uses, Holdings: obs.Holdings}, rules, 0)
 
 	hostname, err := os.Hostname()
 	if err != nil {
@@ -62,7 +64,7 @@ func once(ctx context.Context, cfg Config, out io.Writer) (err error) {
 	}
 	fmt.Fprintf(out, "%s   %s %s\n", hostname, versions.Runtime, versions.RuntimeVersion)
 	fmt.Fprintf(out, "DISK   %s   %s of %s used\n\n", disk.Path, humanize.IBytes(disk.UsedBytes), humanize.IBytes(disk.SizeBytes))
-	if err := printImages(out, obs, decisions, rules); err != nil {
+	if err := printImages(out, obs, decisions); err != nil {
 		return err
 	}
 	if err := obs.Err(); err != nil {
@@ -71,7 +73,7 @@ func once(ctx context.Context, cfg Config, out io.Writer) (err error) {
 	return nil
 }
 
-func printImages(out io.Writer, obs containerd.Observation, decisions []policy.Decision, rules policy.Rules) error {
+func printImages(out io.Writer, obs containerd.Observation, decisions []policy.Decision) error {
 	users := usersOf(obs)
 	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(w, "IMAGE\tID\tSIZE\tUSED BY\tWOULD")
@@ -79,13 +81,13 @@ func printImages(out io.Writer, obs containerd.Observation, decisions []policy.D
 	for i, img := range obs.Images {
 		d := decisions[i]
 		would := "stay: " + string(d.Reason)
-		if d.Expires != nil {
-			would = "go, if nobody uses it for " + days(rules.UnusedFor)
-			unused.add(img)
+		if d.Expires != policy.Never {
+			would = "go, if nobody uses it for " + days(d.Expires.Sub(0)) + " (" + d.Rule + ")"
+			unused.add(obs, img)
 		}
-		total.add(img)
+		total.add(obs, img)
 		fmt.Fprintf(w, "%s\t%.13s\t%s\t%s\t%s\n", firstName(img), strings.TrimPrefix(img.Key.ID, "sha256:"),
-			humanize.IBytes(uint64(max(0, img.ContentBytes))), cmp.Or(strings.Join(users[img.Key], ", "), "-"), would)
+			humanize.IBytes(uint64(max(0, img.ContentBytes+img.SnapshotBytes))), cmp.Or(strings.Join(users[img.Key], ", "), "-"), would)
 	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("table: %w", err)
@@ -95,22 +97,22 @@ func printImages(out io.Writer, obs containerd.Observation, decisions []policy.D
 	return err
 }
 
-// tally counts images and their bytes, a shared blob once.
+// tally counts images and their bytes, a shared blob or layer once.
 type tally struct {
 	images int
 	bytes  uint64
-	seen   map[string]bool
+	seen   map[int32]bool
 }
 
-func (t *tally) add(img policy.Image) {
+func (t *tally) add(obs containerd.Observation, img policy.Image) {
 	if t.seen == nil {
-		t.seen = map[string]bool{}
+		t.seen = map[int32]bool{}
 	}
 	t.images++
-	for _, b := range img.Blobs {
-		if !t.seen[b.Digest] {
-			t.seen[b.Digest] = true
-			t.bytes += uint64(max(0, b.Bytes))
+	for _, part := range img.Parts {
+		if !t.seen[part] {
+			t.seen[part] = true
+			t.bytes += uint64(max(0, obs.Sizes.Parts[part].Bytes))
 		}
 	}
 }
@@ -143,9 +145,12 @@ func firstName(img policy.Image) string {
 	return img.Names[0].Name
 }
 
+// days rounds what is long.
 func days(d time.Duration) string {
-	if d%day == 0 {
-		return fmt.Sprintf("%dd", d/day)
+	if d >= 2*day {
+		return fmt.Sprintf("%dd", d.Round(day)/day)
 	}
-	return d.String()
+	return d.Round(time.Second).String()
 }
+
+const day = 24 * time.Hour

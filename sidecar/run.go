@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/image-custodian/custodian/sidecar/internal/config"
 	"github.com/image-custodian/custodian/sidecar/internal/containerd"
-	"github.com/image-custodian/custodian/sidecar/internal/policy"
 	"github.com/image-custodian/custodian/sidecar/internal/reconcile"
 	"github.com/image-custodian/custodian/sidecar/internal/server"
 	"github.com/image-custodian/custodian/sidecar/internal/state"
@@ -39,20 +39,23 @@ func runCommand() *cobra.Command {
 		Short: "Run until told to stop",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := LoadConfig(path)
-			if err != nil {
-				return err
-			}
-			return run(cmd.Context(), cfg)
+			return run(cmd.Context(), config.Path(path))
 		},
 	}
-	cmd.Flags().StringVar(&path, "config", "", "configuration file (default "+defaultConfigFile+", which may be absent)")
+	cmd.Flags().StringVar(&path, "config", "", "configuration file (default "+config.DefaultFile+", which may be absent)")
 	return cmd
 }
 
-func run(ctx context.Context, cfg Config) (err error) {
+func run(ctx context.Context, path string) (err error) {
 	started := wallClock()
-	log := newLogger(cfg)
+	set, ruleFaults, err := config.Load(path)
+	if err != nil {
+		return err
+	}
+	cfg := set.Config
+	level := &slog.LevelVar{}
+	log := newLogger(cfg, level)
+	current := &current{set: set}
 
 	sockets := server.Sockets{Node: cfg.Node.Socket, Control: cfg.Control.Socket, ReaderGroup: cfg.Control.ReaderGroup}
 	srv, err := server.Listen(ctx, sockets)
@@ -83,11 +86,7 @@ func run(ctx context.Context, cfg Config) (err error) {
 	defer func() { err = errors.Join(err, store.Close()) }()
 
 	rec, err := reconcile.New(reconcile.Config{
-		Mode: cfg.Clean.Mode,
-		Rules: policy.Rules{
-			UnusedFor: time.Duration(cfg.Clean.UnusedFor), MinAge: time.Duration(cfg.Clean.MinAge),
-			StartGrace: time.Duration(cfg.Clean.StartGrace), KeepUnpullable: cfg.Clean.KeepUnpullable,
-		},
+		Settings: settings(set, ruleFaults),
 		Interval: interval, PluginSilence: pluginSilence, NotBefore: buildDate(), Wall: wallClock,
 		CompareAndDelete: client.CompareAndDelete, Linger: linger,
 	}, client, store, log)
@@ -99,11 +98,11 @@ func run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return fmt.Errorf("host name: %w", err)
 	}
-	nodeService := server.NewNodeService(rec, time.Duration(cfg.Guard.AdmitTimeout), log)
+	nodeService := server.NewNodeService(rec, cfg.Guard.AdmitTimeout.Duration, log)
 	controlService := server.NewControlService(rec, server.About{
 		Node: hostname, Version: version, Revision: revision, GoVersion: runtime.Version(),
 		Runtime: versions.Runtime, RuntimeVersion: versions.RuntimeVersion, CRI: versions.CRIVersion,
-		Started: started, Mode: cfg.Clean.Mode, Namespaces: cfg.Containerd.Namespaces,
+		Started: started, Namespaces: cfg.Containerd.Namespaces, TryRules: current.try,
 		Disk: func(ctx context.Context) (server.Disk, error) {
 			d, err := client.Disk(ctx)
 			return server.Disk(d), err
@@ -116,19 +115,30 @@ func run(ctx context.Context, cfg Config) (err error) {
 	served = true
 	group.Go(func() error { return srv.Serve(ctx, nodeService, controlService) })
 	group.Go(func() error { return rec.Run(ctx) })
+	group.Go(func() error {
+		return config.Watch(ctx, path, set, ruleFaults, hangup(ctx), log, func(set config.Set, ruleFaults, err error) {
+			rec.Apply(current.replace(set, ruleFaults, err, log))
+			level.Set(current.get().Config.Log.Level)
+		})
+	})
 	err = group.Wait()
 	log.Info("image-custodian-sidecar ends", "err", err)
 	return err
 }
 
-func connect(ctx context.Context, cfg Config, log *slog.Logger) (*containerd.Client, error) {
+func connect(ctx context.Context, cfg config.Config, log *slog.Logger) (*containerd.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	return containerd.Connect(ctx, containerd.Config{Address: cfg.Containerd.Address, Namespaces: cfg.Containerd.Namespaces}, log)
 }
 
-func newLogger(cfg Config) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: cfg.Log.Level}
+// newLogger logs to stderr; level follows the configuration while it runs.
+func newLogger(cfg config.Config, level *slog.LevelVar) *slog.Logger {
+	if level == nil {
+		level = &slog.LevelVar{}
+	}
+	level.Set(cfg.Log.Level)
+	opts := &slog.HandlerOptions{Level: level}
 	if cfg.Log.Format == "json" {
 		return slog.New(slog.NewJSONHandler(os.Stderr, opts))
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	client "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -54,6 +55,10 @@ type Client struct {
 	handlers  *handlers
 	names     map[policy.Key]string // image ID by containerd namespace and name
 	platforms map[policy.Key]string
+	parents   map[snapshot]string // of committed snapshots
+	used      map[snapshot]int64  // bytes of committed snapshots
+	leased    map[lease][]leases.Resource
+	measured  *measured
 }
 
 // Versions are those of the runtime.
@@ -93,7 +98,7 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger) (*Client, error)
 	}
 	c := &Client{
 		cfg: cfg, log: log, client: inner, conn: conn, runtime: runtimeapi.NewRuntimeServiceClient(conn),
-		resolved: map[target]resolved{},
+		resolved: map[target]resolved{}, parents: map[snapshot]string{}, used: map[snapshot]int64{},
 	}
 	if _, err := c.Versions(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("containerd at %s: %w", cfg.Address, err), inner.Close())

@@ -6,7 +6,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
-	"github.com/opencontainers/image-spec/identity"
 
 	"github.com/image-custodian/custodian/sidecar/internal/policy"
 )
@@ -29,13 +28,20 @@ func (c *Client) parts(ctx context.Context, img policy.Image) []part {
 			c.log.Warn("a part of an image cannot be measured", "image", img.Key.ID, "err", err)
 		}
 	}
-	for _, b := range img.Blobs {
-		info, err := c.client.ContentStore().Info(ctx, digest.Digest(b.Digest))
-		if err != nil {
-			unknown(fmt.Errorf("blob %s: %w", b.Digest, err))
-			continue
+	seen := map[string]bool{}
+	for _, n := range img.Names {
+		for _, b := range c.blobs(img.Key.ContainerdNamespace, n.Target) {
+			if seen[b.digest] {
+				continue
+			}
+			seen[b.digest] = true
+			info, err := c.client.ContentStore().Info(ctx, digest.Digest(b.digest))
+			if err != nil {
+				unknown(fmt.Errorf("blob %s: %w", b.digest, err))
+				continue
+			}
+			parts = append(parts, part{key: b.digest, bytes: info.Size})
 		}
-		parts = append(parts, part{key: b.Digest, bytes: info.Size})
 	}
 	snapshotters, err := c.snapshotters(ctx)
 	if err != nil {
@@ -52,33 +58,6 @@ func (c *Client) parts(ctx context.Context, img policy.Image) []part {
 		}
 	}
 	return parts
-}
-
-// chains are the chain IDs of an image, from the lowest layer up.
-func (c *Client) chains(img policy.Image) []string {
-	c.mu.Lock()
-	r := c.resolved[target{img.Key.ContainerdNamespace, img.Names[0].Target}]
-	c.mu.Unlock()
-	var chains []string
-	for i := range r.diffIDs {
-		chains = append(chains, identity.ChainID(r.diffIDs[:i+1]).String())
-	}
-	return chains
-}
-
-// snapshotters are those that containerd has loaded.
-func (c *Client) snapshotters(ctx context.Context) ([]string, error) {
-	plugins, err := c.client.IntrospectionService().Plugins(ctx, "type==io.containerd.snapshotter.v1")
-	if err != nil {
-		return nil, fmt.Errorf("snapshotters: %w", err)
-	}
-	var names []string
-	for _, p := range plugins.GetPlugins() {
-		if p.GetInitErr() == nil {
-			names = append(names, p.GetID())
-		}
-	}
-	return names, nil
 }
 
 // freed adds up the parts of removed images that are no longer there.

@@ -29,14 +29,18 @@ const observeTimeout = 2 * time.Minute
 
 // Observation is the node as it was during one look.
 type Observation struct {
-	Images  []policy.Image
-	Uses    []policy.Use
-	Sources []Source
+	Images []policy.Image
+	Uses   []policy.Use
+	// Holdings are what else needs an image: snapshots and leases.
+	Holdings map[policy.Key]policy.Holding
+	Sizes    Sizes
+	Disk     policy.Disk // zero if it cannot be asked
+	Sources  []Source
 }
 
 // Source is a part of the node that was asked; Err says why it gave no answer.
 type Source struct {
-	Name string // "containerd" or "cri"
+	Name string // "containerd", "cri" or "snapshotter"
 	Err  error
 }
 
@@ -53,14 +57,44 @@ func (o Observation) Err() error {
 
 // Observe looks at the node once, with a number of calls that does not grow
 // with what is known already. What failed is in Sources; the rest is still told.
-func (c *Client) Observe(ctx context.Context) Observation {
+func (c *Client) Observe(ctx context.Context) Observation { return c.look(ctx, false) }
+
+// Reread is an observation in which nothing is from memory that can have changed.
+func (c *Client) Reread(ctx context.Context) Observation { return c.look(ctx, true) }
+
+func (c *Client) look(ctx context.Context, fresh bool) Observation {
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
+	o := c.observe(ctx, fresh)
+	c.measure(ctx, &o)
+	disk, err := c.Disk(ctx)
+	if err != nil {
+		c.log.Warn("the use of the disk is not known", "err", err)
+	}
+	o.Disk = policy.Disk{SizeBytes: int64(disk.SizeBytes), UsedBytes: int64(disk.UsedBytes)}
+	return o
+}
+
+func (c *Client) observe(ctx context.Context, fresh bool) Observation {
 	images, err := c.observeImages(ctx)
 	o := Observation{Images: images}
-	uses, usesErr, criErr := c.observeUses(ctx, images)
+	upon, snapshotErr := c.observeSnapshots(ctx, images)
+	if snapshotErr != nil {
+		upon = nil
+	}
+	uses, usesErr, criErr := c.observeUses(ctx, images, upon)
 	o.Uses = uses
-	o.Sources = append(o.Sources, Source{"containerd", errors.Join(err, usesErr)})
+	held, leaseErr := c.observeLeases(ctx, images, uses, fresh)
+	o.Holdings = held
+	for s, keys := range upon {
+		for _, key := range keys {
+			if o.Holdings == nil {
+				o.Holdings = map[policy.Key]policy.Holding{}
+			}
+			o.Holdings[key] = policy.Holding{Reason: policy.Snapshot, By: "snapshot " + s.key + " in " + s.snapshotter}
+		}
+	}
+	o.Sources = append(o.Sources, Source{"containerd", errors.Join(err, usesErr, leaseErr)}, Source{"snapshotter", snapshotErr})
 	if c.hasCRI() {
 		o.Sources = append(o.Sources, Source{"cri", criErr})
 	}
@@ -69,8 +103,16 @@ func (c *Client) Observe(ctx context.Context) Observation {
 
 // Uses is only the uses of an observation, all of them or an error.
 func (c *Client) Uses(ctx context.Context) ([]policy.Use, error) {
-	o := c.Observe(ctx)
-	return o.Uses, o.Err()
+	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
+	defer cancel()
+	images, err := c.observeImages(ctx)
+	upon, snapshotErr := c.observeSnapshots(ctx, images)
+	if snapshotErr != nil {
+		c.log.Warn("the uses are told without their snapshots", "err", snapshotErr)
+		upon = nil
+	}
+	uses, usesErr, criErr := c.observeUses(ctx, images, upon)
+	return uses, errors.Join(err, usesErr, criErr)
 }
 
 // observeImages groups the records of all namespaces by image.
@@ -130,15 +172,9 @@ func addRecord(byID map[string]*policy.Image, ns string, record images.Image, r 
 	if !ok {
 		img = &policy.Image{
 			Key: policy.Key{ContainerdNamespace: ns, ID: r.id}, Kind: r.kind,
-			Platform: r.platform, BuiltAt: r.built,
+			Platform: r.platform, BuiltAt: r.built, Labels: r.labels,
 		}
 		byID[r.id] = img
-	}
-	for _, b := range r.blobs {
-		if !slices.Contains(img.Blobs, b) {
-			img.Blobs = append(img.Blobs, b)
-			img.ContentBytes += b.Bytes
-		}
 	}
 	img.FromRegistry = img.FromRegistry || r.fromRegistry
 	for _, t := range []time.Time{record.CreatedAt, record.UpdatedAt} {

@@ -13,7 +13,6 @@ import (
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
-	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/image-custodian/custodian/sidecar/internal/policy"
@@ -32,10 +31,18 @@ type resolved struct {
 	id       string // config digest; the target's own for what is no image
 	platform string
 	built    time.Time
-	diffIDs  []digest.Digest
-	blobs    []policy.Blob
+	labels   map[string]string
+	chains   []string // of the layers, from the lowest up
+	blobs    []blob
 	// fromRegistry is only remembered when true: a label can still come.
 	fromRegistry bool
+}
+
+// blob is one behind a target.
+type blob struct {
+	digest string
+	// layer tells a layer from what names one image: index, manifest, config.
+	layer bool
 }
 
 // Bounds on what is read of an image, far above what is real.
@@ -71,7 +78,7 @@ func (r *resolved) walk(ctx context.Context, blobs content.Provider, desc ocispe
 	if err != nil {
 		return err
 	}
-	r.blobs = append(r.blobs, policy.Blob{Digest: desc.Digest.String(), Bytes: int64(len(data))})
+	r.blobs = append(r.blobs, blob{digest: desc.Digest.String()})
 	switch {
 	case images.IsIndexType(desc.MediaType):
 		return r.index(ctx, blobs, data, depth)
@@ -138,8 +145,9 @@ func (r *resolved) manifest(ctx context.Context, blobs content.Provider, data []
 	if err := json.Unmarshal(data, &manifest); err != nil {
 		return fmt.Errorf("manifest: %w: %w", err, errUnreadable)
 	}
-	for _, d := range append([]ocispec.Descriptor{manifest.Config}, manifest.Layers...) {
-		r.blobs = append(r.blobs, policy.Blob{Digest: d.Digest.String(), Bytes: max(0, d.Size)})
+	r.blobs = append(r.blobs, blob{digest: manifest.Config.Digest.String()})
+	for _, d := range manifest.Layers {
+		r.blobs = append(r.blobs, blob{digest: d.Digest.String(), layer: true})
 	}
 	if !images.IsConfigType(manifest.Config.MediaType) {
 		r.kind = policy.KindArtifact
@@ -161,7 +169,8 @@ func (r *resolved) manifest(ctx context.Context, blobs content.Provider, data []
 	if _, err := platforms.Parse(platform); err != nil {
 		return fmt.Errorf("config: %w: %w", err, errUnreadable)
 	}
-	r.kind, r.id, r.platform, r.diffIDs = policy.KindImage, manifest.Config.Digest.String(), platform, config.RootFS.DiffIDs
+	r.kind, r.id, r.platform = policy.KindImage, manifest.Config.Digest.String(), platform
+	r.labels, r.chains = config.Config.Labels, chainIDs(config.RootFS.DiffIDs)
 	if config.Created != nil {
 		r.built = *config.Created
 	}

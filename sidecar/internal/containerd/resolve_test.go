@@ -182,9 +182,8 @@ func TestResolve(t *testing.T) {
 				t.Errorf("resolved %s %s %q, want %s %s %q", r.kind, r.id, r.platform, c.kind, config.Digest, c.platform)
 			}
 			if c.kind == policy.KindImage {
-				blob := policy.Blob{Digest: config.Digest.String(), Bytes: config.Size}
-				if !slices.Contains(r.blobs, blob) || len(r.diffIDs) != 1 || !r.built.Equal(built) {
-					t.Errorf("blobs %v, layers %v, built %v", r.blobs, r.diffIDs, r.built)
+				if !slices.Contains(r.blobs, blob{digest: config.Digest.String()}) || len(r.chains) != 1 || !r.built.Equal(built) {
+					t.Errorf("blobs %v, layers %v, built %v", r.blobs, r.chains, r.built)
 				}
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,7 +36,10 @@ const maxMessage = 64 << 20
 
 // observeUses joins the containers of the CRI, its sandboxes, and the container
 // records of every containerd namespace, of which those of the CRI are a part.
-func (c *Client) observeUses(ctx context.Context, images []policy.Image) (uses []policy.Use, err, criErr error) {
+// The snapshot of a container says more about its image than a name, which may
+// have moved since; while the snapshots are not known, the name is all that a
+// use says of its image.
+func (c *Client) observeUses(ctx context.Context, images []policy.Image, upon basis) (uses []policy.Use, err, criErr error) {
 	index := policy.NewIndex(images)
 	platforms := map[policy.Key]string{}
 	for _, img := range images {
@@ -47,9 +51,10 @@ func (c *Client) observeUses(ctx context.Context, images []policy.Image) (uses [
 			err = errors.Join(err, fmt.Errorf("containers of %s: %w", ns, recordsErr))
 			continue
 		}
-		byID := map[string]policy.Use{}
+		byID, keys := map[string]policy.Use{}, map[string][]policy.Key{}
 		for _, record := range records {
 			byID[record.ID] = useOf(ns, record)
+			keys[record.ID] = upon[snapshot{ns, record.Snapshotter, record.SnapshotKey}]
 		}
 		if ns == CRINamespace {
 			criErr = c.addCRI(ctx, byID)
@@ -58,14 +63,30 @@ func (c *Client) observeUses(ctx context.Context, images []policy.Image) (uses [
 			err = errors.Join(err, fmt.Errorf("tasks of %s: %w", ns, tasksErr))
 		}
 		for _, u := range byID {
-			if keys := index.Root(u); u.ImageID == "" && len(keys) > 0 {
-				u.ImageID = keys[0].ID
+			if u.ImageID == "" && upon != nil {
+				u.ImageID = rootOf(index.Root(u), keys[u.ContainerID])
 			}
 			u.Platform = platforms[policy.Key{ContainerdNamespace: ns, ID: u.ImageID}]
 			uses = append(uses, u)
 		}
 	}
 	return uses, err, criErr
+}
+
+// rootOf chooses a container's image: the one that its name means, if its
+// snapshot lies upon that, else one that the snapshot lies upon. Images that only
+// differ in their configuration share their snapshots. Without a snapshot the
+// name decides.
+func rootOf(named, below []policy.Key) string {
+	for _, key := range named {
+		if len(below) == 0 || slices.Contains(below, key) {
+			return key.ID
+		}
+	}
+	if len(below) > 0 {
+		return below[0].ID
+	}
+	return ""
 }
 
 // useOf is what a container record says of a use.

@@ -7,25 +7,42 @@ import (
 
 // Index finds the images that a use is about.
 type Index struct {
-	byName   map[Key]Key
-	byTarget map[Key][]Key
-	known    map[Key]bool
+	images []Image
+	known  map[Key]bool
+	// names are made when first needed: most uses know their image by its ID.
+	names *names
 }
 
-// NewIndex makes an index over images.
+type names struct {
+	byName   map[Key]Key
+	byTarget map[Key][]Key
+}
+
+// NewIndex makes an index over images. It may not be used concurrently.
 func NewIndex(images []Image) *Index {
-	x := &Index{byName: map[Key]Key{}, byTarget: map[Key][]Key{}, known: map[Key]bool{}}
-	for _, img := range images {
-		x.known[img.Key] = true
+	x := &Index{images: images, known: make(map[Key]bool, len(images))}
+	for i := range images {
+		x.known[images[i].Key] = true
+	}
+	return x
+}
+
+func (x *Index) lookup() *names {
+	if x.names != nil {
+		return x.names
+	}
+	x.names = &names{byName: make(map[Key]Key, 3*len(x.images)), byTarget: make(map[Key][]Key, len(x.images))}
+	for i := range x.images {
+		img := &x.images[i]
 		for _, n := range img.Names {
-			x.byName[Key{img.Key.ContainerdNamespace, n.Name}] = img.Key
+			x.names.byName[Key{img.Key.ContainerdNamespace, n.Name}] = img.Key
 			target := Key{img.Key.ContainerdNamespace, n.Target}
-			if !slices.Contains(x.byTarget[target], img.Key) {
-				x.byTarget[target] = append(x.byTarget[target], img.Key)
+			if !slices.Contains(x.names.byTarget[target], img.Key) {
+				x.names.byTarget[target] = append(x.names.byTarget[target], img.Key)
 			}
 		}
 	}
-	return x
+	return x.names
 }
 
 // Known reports whether the index has an image of this key.
@@ -40,12 +57,12 @@ func (x *Index) Root(u Use) []Key {
 	}
 	var keys []Key
 	for _, name := range []string{u.RecordName, u.UserName} {
-		if key, ok := x.byName[Key{ns, name}]; ok && name != "" {
+		if key, ok := x.lookup().byName[Key{ns, name}]; ok && name != "" {
 			keys = append(keys, key)
 		}
 	}
 	if u.RecordDigest != "" {
-		keys = append(keys, x.byTarget[Key{ns, u.RecordDigest}]...)
+		keys = append(keys, x.lookup().byTarget[Key{ns, u.RecordDigest}]...)
 	}
 	return keys
 }
@@ -59,7 +76,19 @@ func (x *Index) Volumes(u Use) []Key {
 			continue
 		}
 		keys = append(keys, Key{u.ContainerdNamespace, digest})
-		keys = append(keys, x.byTarget[Key{u.ContainerdNamespace, digest}]...)
+		keys = append(keys, x.lookup().byTarget[Key{u.ContainerdNamespace, digest}]...)
 	}
 	return keys
+}
+
+// Wanted returns the key of the image that a pod of the kubelet asks for by this
+// name, as its author wrote it.
+func (x *Index) Wanted(containerdNamespace, name string) []Key {
+	if isDigest(name) {
+		return append([]Key{{containerdNamespace, name}}, x.lookup().byTarget[Key{containerdNamespace, name}]...)
+	}
+	if key, ok := x.lookup().byName[Key{containerdNamespace, parseReference(name).named()}]; ok {
+		return []Key{key}
+	}
+	return nil
 }

@@ -1,7 +1,7 @@
 package policy
 
 import (
-	"slices"
+	"hash/fnv"
 	"time"
 )
 
@@ -9,49 +9,53 @@ import (
 type Reason string
 
 // Reasons to keep an image whatever the rules say, in the order in which the
-// first that holds is given. The last two hold every removal of the node.
+// first that holds is given.
 const (
-	NotAnImage     Reason = "not-an-image"
-	InUse          Reason = "in-use"
-	ImageVolume    Reason = "image-volume"
-	Sandbox        Reason = "sandbox"
-	Pinned         Reason = "pinned"
-	Unpullable     Reason = "unpullable"
-	MinAge         Reason = "min-age"
-	StartGrace     Reason = "start-grace"
-	ViewIncomplete Reason = "view-incomplete"
+	NotAnImage  Reason = "not-an-image"
+	InUse       Reason = "in-use"
+	ImageVolume Reason = "image-volume"
+	Sandbox     Reason = "sandbox"
+	ForPod      Reason = "pod-spec"
+	Snapshot    Reason = "snapshot"
+	Leased      Reason = "leased"
+	Pinned      Reason = "pinned"
+	Unpullable  Reason = "unpullable"
 )
 
 // Reasons that come from the rules.
 const (
+	Kept       Reason = "kept"
+	KeptLatest Reason = "kept-latest"
 	NotExpired Reason = "not-expired"
+	MinAge     Reason = "min-age"
 	Expired    Reason = "expired"
+	OverBudget Reason = "budget"
+	LowDisk    Reason = "pressure"
+	Requested  Reason = "requested"
 )
 
-// DefaultRule is the name of the last rule, which [clean] unused_for makes and
-// which applies to every image that no other rule matches.
-const DefaultRule = "default"
-
-// Rules are what the operator asks for.
-type Rules struct {
-	// UnusedFor is how long an image stays after its last use; 0 = it never
-	// goes by this rule.
-	UnusedFor time.Duration
-	// MinAge is how long an image stays after a pull, whatever else is set.
-	MinAge time.Duration
-	// StartGrace is how long nothing goes after View.Started.
-	StartGrace time.Duration
-	// KeepUnpullable keeps images that no registry is known to hold.
-	KeepUnpullable bool
-}
+// Reasons to keep, for now, what the rules let go. All but the first hold every
+// removal of the node.
+const (
+	HourlyLimit    Reason = "max-per-hour"
+	StartGrace     Reason = "start-grace"
+	ViewIncomplete Reason = "view-incomplete"
+)
 
 // View is all that a decision depends on.
 type View struct {
 	Images []Image
+	// Parts are what Image.Parts point at.
+	Parts []Part
 	// Uses are those that the state knows, those that the runtime lists and the
 	// open claims; duplicates do no harm.
-	Uses   []Use
-	Memory map[Key]Memory
+	Uses []Use
+	// Pods are those that the kubelet knows; they use images of
+	// PodsNamespace.
+	Pods          []PodSpec
+	PodsNamespace string
+	Holdings      map[Key]Holding
+	Memory        map[Key]Memory
 	// Watched is the end of the last time when nobody watched the node: a use
 	// may have ended then unseen, so disuse of no image counts from before.
 	Watched Moment
@@ -59,6 +63,10 @@ type View struct {
 	Started Moment
 	// Incomplete names what the view lacks; empty = the view is complete.
 	Incomplete []string
+	// Disk is needed for Pressure and for a share in Ask.
+	Disk Disk
+	// Removed are the moments of the last hour at which rules removed images.
+	Removed []Moment
 }
 
 // Decision says what becomes of one image, and why.
@@ -68,71 +76,146 @@ type Decision struct {
 	Reason Reason
 	// Rule is the rule that decided; empty for a reason that no rule gave.
 	Rule string
-	// Expires is when the image goes if nothing else keeps it then; nil if the
-	// rules never ask for it.
-	Expires *Moment
+	// Expires is when the image goes if nothing else keeps it then; Never if
+	// the rules do not ask for it.
+	Expires Moment
+	// Pin says that a rule asks for the CRI's pin.
+	Pin bool
+	// Trash is how long it can be restored by the rule's word; nil = as
+	// configured.
+	Trash *time.Duration
 }
 
 // Plan decides for each image of the view. The result has exactly one decision
 // per image, in the order of view.Images. Any doubt keeps: an image without
 // memory counts as seen just now, and an incomplete view removes nothing.
 func Plan(view View, rules Rules, now Moment) []Decision {
-	used := usedBy(view)
-	var hold Reason
-	switch {
-	case len(view.Incomplete) > 0:
-		hold = ViewIncomplete
-	case now < view.Started.Add(rules.StartGrace):
-		hold = StartGrace
-	}
+	p := newPlanner(&view, &rules, now)
+	p.decide()
+	p.budget()
+	p.limit()
+	p.pressure()
+	p.ask()
+	p.hold()
+	return p.decisions
+}
 
-	decisions := make([]Decision, len(view.Images))
-	for i, img := range view.Images {
-		d := decide(img, used[img.Key], view.Memory[img.Key], view.Watched, rules, now)
-		if d.Remove && hold != "" {
-			d.Remove, d.Reason = false, hold
+// planner is one run of Plan.
+type planner struct {
+	view  *View
+	rules *Rules
+	now   Moment
+
+	used      map[Key]Reason
+	latest    map[ranked]bool
+	decisions []Decision
+	since     []Moment // from when each image counts as unused
+	ripe      []Moment // when the MinAge of each is over
+	removal   *removal
+	// names and verdicts are used anew for each image.
+	names    []string
+	verdicts []Verdict
+}
+
+func newPlanner(view *View, rules *Rules, now Moment) *planner {
+	n := len(view.Images)
+	p := &planner{
+		view: view, rules: rules, now: now, used: usedBy(view),
+		decisions: make([]Decision, n), since: make([]Moment, n), ripe: make([]Moment, n),
+	}
+	for i := range view.Images {
+		mem := view.Memory[view.Images[i].Key]
+		if mem.FirstSeenAt.IsZero() {
+			mem = Memory{FirstSeen: now, Pulled: now}
 		}
-		decisions[i] = d
+		p.since[i] = max(mem.UnusedSince(), view.Watched)
+		p.ripe[i] = mem.Pulled.Add(rules.MinAge)
 	}
-	return decisions
+	p.latest = p.rankLatest()
+	return p
 }
 
-func decide(img Image, use Reason, mem Memory, watched Moment, rules Rules, now Moment) Decision {
-	d := Decision{Key: img.Key}
+func (p *planner) decide() {
+	for i := range p.view.Images {
+		img := &p.view.Images[i]
+		verdicts := p.judge(i)
+		last := lasting(verdicts)
+		d := &p.decisions[i]
+		*d = Decision{Key: img.Key, Expires: Never, Pin: last.pin, Trash: last.trash}
+		if d.Reason = p.always(img, verdicts); d.Reason != "" {
+			continue
+		}
+		d.Rule, d.Reason, d.Expires = last.Rule, last.Reason, last.Expires
+		d.Remove = d.Reason == Expired
+	}
+}
+
+// always is the reason to keep an image whatever the rules say; empty = none.
+func (p *planner) always(img *Image, verdicts []Verdict) Reason {
+	use := p.used[img.Key]
 	switch {
-	case img.Kind != KindImage:
-		d.Reason = NotAnImage
+	case img.Kind != KindImage && !anyRule(verdicts):
+		return NotAnImage
 	case use != "":
-		d.Reason = use
+		return use
+	case p.view.Holdings[img.Key].Reason != "":
+		return p.view.Holdings[img.Key].Reason
 	case img.Pinned():
-		d.Reason = Pinned
-	case rules.KeepUnpullable && !img.FromRegistry:
-		d.Reason = Unpullable
-	default:
-		byRules(&d, mem, watched, rules, now)
+		return Pinned
+	case p.rules.KeepUnpullable && img.Kind == KindImage && !img.FromRegistry && !allUnpullable(verdicts):
+		return Unpullable
 	}
-	return d
+	return ""
 }
 
-func byRules(d *Decision, mem Memory, watched Moment, rules Rules, now Moment) {
-	d.Rule, d.Reason = DefaultRule, NotExpired
-	if rules.UnusedFor <= 0 {
+func anyRule(verdicts []Verdict) bool {
+	for _, v := range verdicts {
+		if v.Reason != NotAnImage {
+			return true
+		}
+	}
+	return false
+}
+
+func allUnpullable(verdicts []Verdict) bool {
+	for _, v := range verdicts {
+		if !v.unpullable {
+			return false
+		}
+	}
+	return true
+}
+
+// hold keeps for now all that would go, while there is doubt about the whole.
+func (p *planner) hold() {
+	var reason Reason
+	switch {
+	case len(p.view.Incomplete) > 0:
+		reason = ViewIncomplete
+	case p.now < p.view.Started.Add(p.rules.StartGrace):
+		reason = StartGrace
+	default:
 		return
 	}
-	if mem.FirstSeenAt.IsZero() {
-		mem = Memory{FirstSeen: now, Pulled: now}
+	for i := range p.decisions {
+		if d := &p.decisions[i]; d.Remove {
+			d.Remove, d.Reason = false, reason
+		}
 	}
-	unused := max(mem.UnusedSince(), watched).Add(rules.UnusedFor)
-	ripe := mem.Pulled.Add(rules.MinAge)
-	expires := max(unused, ripe)
-	d.Expires = &expires
-	switch {
-	case now < unused:
-	case now < ripe:
-		d.Reason = MinAge
-	default:
-		d.Remove, d.Reason = true, Expired
+}
+
+// spread is how much longer than asked this image stays on this node.
+func (r *Rules) spread(k Key, unusedFor time.Duration) time.Duration {
+	if r.Spread <= 0 {
+		return 0
 	}
+	h := fnv.New64a()
+	for _, part := range []string{r.Machine, k.ContainerdNamespace, k.ID} {
+		_, _ = h.Write([]byte(part)) // it never fails
+		_, _ = h.Write([]byte{0})
+	}
+	share := float64(h.Sum64()>>11) / (1 << 53)
+	return time.Duration(share * r.Spread * float64(unusedFor))
 }
 
 // UnusedSince is the moment from which the image counts as unused: its last
@@ -145,31 +228,57 @@ func (m Memory) UnusedSince() Moment {
 	return since
 }
 
-// usedBy gives for each image in use the reason that its uses keep it for.
-// A use whose image ID is not known counts for every image that bears its name.
-func usedBy(view View) map[Key]Reason {
+// usedBy gives for each image in use the strongest reason of its uses: a
+// container's root, then a volume, then the sandbox, then what a pod asks for. A
+// use whose image ID is not known counts for every image that bears its name.
+func usedBy(view *View) map[Key]Reason {
 	used := make(map[Key]Reason, len(view.Uses))
 	index := NewIndex(view.Images)
-	for _, u := range view.Uses {
+	for i := range view.Uses {
+		u := &view.Uses[i]
 		reason := InUse
 		if u.Kind == UseSandbox {
 			reason = Sandbox
 		}
-		for _, key := range index.Root(u) {
-			note(used, key, reason)
+		if u.ImageID != "" {
+			note(used, Key{u.ContainerdNamespace, u.ImageID}, reason)
+		} else {
+			for _, key := range index.Root(*u) {
+				note(used, key, reason)
+			}
 		}
-		for _, key := range index.Volumes(u) {
+		if len(u.Volumes) == 0 {
+			continue
+		}
+		for _, key := range index.Volumes(*u) {
 			note(used, key, ImageVolume)
+		}
+	}
+	for _, pod := range view.Pods {
+		for _, name := range pod.Images {
+			for _, key := range index.Wanted(view.PodsNamespace, name) {
+				note(used, key, ForPod)
+			}
 		}
 	}
 	return used
 }
 
-// note keeps the strongest reason: a container's root, then a volume, then the
-// sandbox.
 func note(used map[Key]Reason, key Key, reason Reason) {
-	order := []Reason{InUse, ImageVolume, Sandbox}
-	if old, ok := used[key]; !ok || slices.Index(order, reason) < slices.Index(order, old) {
+	if old, ok := used[key]; !ok || strength(reason) > strength(old) {
 		used[key] = reason
+	}
+}
+
+func strength(r Reason) int {
+	switch r {
+	case InUse:
+		return 4
+	case ImageVolume:
+		return 3
+	case Sandbox:
+		return 2
+	default:
+		return 1
 	}
 }

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"fmt"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -100,9 +102,9 @@ func TestPlan(t *testing.T) {
 				t.Errorf("decision = remove %v, %s; want %s", d.Remove, d.Reason, c.want)
 			}
 			switch {
-			case c.expires == 0 && d.Expires != nil:
-				t.Errorf("expires at %v, want never", *d.Expires)
-			case c.expires != 0 && (d.Expires == nil || *d.Expires != c.expires):
+			case c.expires == 0 && d.Expires != Never:
+				t.Errorf("expires at %v, want never", d.Expires)
+			case c.expires != 0 && d.Expires != c.expires:
 				t.Errorf("expires = %v, want %v", d.Expires, c.expires)
 			}
 		})
@@ -157,18 +159,53 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
+// BenchmarkPlan is a large node with rules of every kind.
 func BenchmarkPlan(b *testing.B) {
-	view := View{Memory: map[Key]Memory{}}
-	for i := range 10000 {
-		img := image(string(rune(i+0x1000)), "a", "b", "c")
-		view.Images = append(view.Images, img)
-		view.Memory[img.Key] = unused(now - Moment(i)*hour)
-		if i%4 == 0 {
-			view.Uses = append(view.Uses, Use{ContainerdNamespace: "k8s.io", ImageID: img.Key.ID})
+	for _, n := range []int{1000, 10000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			view := View{Memory: map[Key]Memory{}, Parts: make([]Part, 10*n), Disk: Disk{SizeBytes: 1 << 40, UsedBytes: 9 << 36}}
+			for i := range view.Parts {
+				view.Parts[i] = Part{Bytes: 1 << 20, Snapshot: i%2 == 0}
+			}
+			for i := range n {
+				id := fmt.Sprintf("%064x", i)
+				repo := "registry.corp/team-" + strconv.Itoa(i%50) + "/app"
+				img := image(id, repo+":"+strconv.Itoa(i), repo+"@sha256:"+id, "sha256:"+id)
+				for j := range 10 {
+					img.Parts = append(img.Parts, int32((7*i+j)%len(view.Parts)))
+				}
+				view.Images = append(view.Images, img)
+				view.Memory[img.Key] = unused(now - Moment(i)*hour)
+				if i%4 == 0 {
+					view.Uses = append(view.Uses, Use{ContainerdNamespace: "k8s.io", ImageID: img.Key.ID})
+				}
+			}
+			week := 7 * 24 * time.Hour
+			rules := Rules{
+				UnusedFor: 31 * 24 * time.Hour, Spread: 0.1, MaxPerHour: 120,
+				Budget: Budget{UnusedImages: n / 2}, Pressure: Pressure{High: Level{Share: 0.5}, Low: Level{Share: 0.4}},
+				List: []Rule{
+					{Name: "ci", Images: globs(b, "registry.corp/team-1/**", "ci.corp:5000/build/*"), UnusedFor: &week},
+					{Name: "release", Images: globs(b, "registry.corp/team-2?/app"), KeepLatest: 3},
+					{Name: "base", Labels: []LabelMatch{{"org.corp.base", "*"}}, Keep: true},
+					{Name: "untagged", Untagged: true, UnusedFor: &week},
+				},
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				Plan(view, rules, now)
+			}
+		})
+	}
+}
+
+func globs(tb testing.TB, patterns ...string) (globs []Glob) {
+	for _, p := range patterns {
+		g, err := ParseGlob(p)
+		if err != nil {
+			tb.Fatal(err)
 		}
+		globs = append(globs, g)
 	}
-	b.ReportAllocs()
-	for b.Loop() {
-		Plan(view, Rules{UnusedFor: 31 * 24 * time.Hour}, now)
-	}
+	return globs
 }

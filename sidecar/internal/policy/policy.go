@@ -4,12 +4,18 @@
 // packages of the sidecar speak to each other.
 package policy
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Moment is a point in observed time: how long the sidecar had been able to see
 // the node since its state was made. It stands still while nobody watches and
 // knows nothing of the wall clock, so a jump of that clock changes no deadline.
 type Moment time.Duration
+
+// Never is a moment that does not come.
+const Never Moment = math.MaxInt64
 
 // Add returns the moment d after m.
 func (m Moment) Add(d time.Duration) Moment { return m + Moment(d) }
@@ -72,20 +78,30 @@ type Image struct {
 	BuiltAt time.Time
 	// PulledAt is the latest wall time of a record, for display.
 	PulledAt time.Time
-	// ContentBytes is the size of manifest, config and layers by the manifest.
-	ContentBytes int64
-	// Blobs are the digests behind ContentBytes with their sizes, so that a sum
-	// over images can count a shared blob once.
-	Blobs []Blob
+	// Labels are those of the image config; nil if it has none.
+	Labels map[string]string
+	// ContentBytes are the bytes of its blobs in the content store,
+	// SnapshotBytes those of its layers as they are unpacked, in every
+	// snapshotter. Both count what other images share, too.
+	ContentBytes, SnapshotBytes int64
+	// UniqueBytes are what the node would gain without the image: what of it
+	// nothing else holds.
+	UniqueBytes int64
+	// Parts are the indexes in View.Parts of its blobs and snapshots.
+	Parts []int32
 	// FromRegistry is false if no registry is known to hold the image:
 	// imported, built or side-loaded.
 	FromRegistry bool
 }
 
-// Blob is a blob of the content store.
-type Blob struct {
-	Digest string
-	Bytes  int64
+// Part is a blob or an unpacked layer that images share.
+type Part struct {
+	Bytes int64
+	// Snapshot tells an unpacked layer from a blob.
+	Snapshot bool
+	// Held says that something else than the images of the view keeps it: an
+	// image of another containerd namespace.
+	Held bool
 }
 
 // Pinned reports whether any name of the image is pinned: one pins them all.
@@ -170,3 +186,22 @@ type Memory struct {
 	// Names are the records at the last look, to notice a pull.
 	Names []Name `json:"names,omitempty"`
 }
+
+// PodSpec is a pod that the kubelet knows and that has not ended: what it asks
+// for, whether or not containers of it exist.
+type PodSpec struct {
+	Pod Pod // without ID: the kubelet does not know the sandbox
+	// Images are the images as the pod's author wrote them, of init, main and
+	// ephemeral containers and of image volumes; sorted, without duplicates.
+	Images []string
+}
+
+// Holding is something other than a container or a pod that needs an image.
+type Holding struct {
+	Reason Reason // Snapshot or Leased
+	// By names the snapshot or the lease, for a person.
+	By string
+}
+
+// Disk is the file system that holds the images.
+type Disk struct{ SizeBytes, UsedBytes int64 }

@@ -99,6 +99,13 @@ func (n *fakeNode) Observe(context.Context) containerd.Observation {
 	return obs
 }
 
+func (n *fakeNode) Reread(ctx context.Context) containerd.Observation {
+	if n.onUses != nil {
+		n.onUses()
+	}
+	return n.Observe(ctx)
+}
+
 func (n *fakeNode) Uses(context.Context) ([]policy.Use, error) {
 	if n.onUses != nil {
 		n.onUses()
@@ -202,7 +209,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	b := &bench{T: t, node: newFakeNode(), dir: t.TempDir(), cfg: Config{
-		Mode: ModeAuto, Rules: policy.Rules{UnusedFor: 1}, Interval: time.Minute, PluginSilence: time.Minute,
+		Settings: Settings{Mode: policy.ModeAuto, Rules: policy.Rules{UnusedFor: 1}}, Interval: time.Minute, PluginSilence: time.Minute,
 		Wall: time.Now, CompareAndDelete: func() bool { return true },
 	}}
 	b.start()

@@ -19,24 +19,32 @@ const settle = 10 * time.Second
 
 // Sources of the view.
 const (
-	SourceContainerd = "containerd"
-	SourceCRI        = "cri"
-	SourceNRI        = "nri"
-	SourceClock      = "clock"
+	SourceContainerd  = "containerd"
+	SourceCRI         = "cri"
+	SourceSnapshotter = "snapshotter"
+	SourceKubelet     = "kubelet"
+	SourceNRI         = "nri"
+	SourceClock       = "clock"
+	SourceConfig      = "config"
 )
 
 // Look is the node at one moment, with what was decided about each image.
 type Look struct {
-	Now       policy.Moment
-	At        time.Time
-	Images    []policy.Image
-	Decisions []policy.Decision // of Images, in their order
+	Now policy.Moment
+	At  time.Time
+	// View is what was decided about, Rules by what.
+	View      policy.View
+	Rules     policy.Rules
+	Decisions []policy.Decision // of View.Images, in their order
 	Uses      []policy.Use      // of the state and open claims, sorted by pod
-	Memory    map[policy.Key]policy.Memory
-	// Started is the start that the grace counts from, GraceEnds its end.
-	Started, GraceEnds policy.Moment
+	// GraceEnds is the end of the grace that counts from View.Started.
+	GraceEnds policy.Moment
 	// Sources are those that the view needs. The view is complete if all are well.
 	Sources map[string]SourceState
+	Sizes   containerd.Sizes
+	Mode    policy.Mode
+	// Config identifies the configuration, PodsKind says where pods come from.
+	Config, PodsKind string
 }
 
 // Complete reports whether every source answered.
@@ -53,17 +61,36 @@ func (l *Look) faults() []string {
 	return faults
 }
 
+// sight is the node as it was read.
+type sight struct {
+	containerd.Observation
+	pods    []policy.PodSpec
+	podsErr error
+}
+
+// sight reads the node; of what can have changed nothing is from memory if fresh.
+func (r *Reconciler) sight(ctx context.Context, fresh bool) sight {
+	var s sight
+	s.pods, s.podsErr = r.cfg.Pods.Pods(ctx)
+	if fresh {
+		s.Observation = r.node.Reread(ctx)
+	} else {
+		s.Observation = r.node.Observe(ctx)
+	}
+	return s
+}
+
 // Look lists the node, mends the state by it, and decides. It removes nothing.
 func (r *Reconciler) Look(ctx context.Context) (*Look, error) {
 	began := r.store.Clock().Now()
-	obs := r.node.Observe(ctx)
+	seen := r.sight(ctx, false)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.mend(obs, began); err != nil {
+	if err := r.mend(seen.Observation, began); err != nil {
 		return nil, err
 	}
-	look, err := r.view(obs)
+	look, err := r.view(seen)
 	if err != nil {
 		return nil, err
 	}
@@ -84,8 +111,8 @@ func (r *Reconciler) Latest(ctx context.Context, maxAge time.Duration) (*Look, e
 	return r.Look(ctx)
 }
 
-// view decides about an observation. r.mu is held.
-func (r *Reconciler) view(obs containerd.Observation) (*Look, error) {
+// view decides about what was seen. r.mu is held.
+func (r *Reconciler) view(seen sight) (*Look, error) {
 	now := r.store.Clock().Now()
 	stored, err := r.store.Uses()
 	if err != nil {
@@ -96,23 +123,37 @@ func (r *Reconciler) view(obs containerd.Observation) (*Look, error) {
 		return nil, err
 	}
 	look := &Look{
-		Now: now, At: r.cfg.Wall(), Images: obs.Images, Memory: memory,
+		Now: now, At: r.cfg.Wall(), Rules: r.settings.effective(),
 		Uses:    slices.Concat(slices.Collect(maps.Values(stored)), r.gate.uses(now)),
-		Started: r.started, GraceEnds: r.started.Add(r.cfg.Rules.StartGrace),
-		Sources: r.judgeSources(obs, now),
+		Sources: r.judgeSources(seen, now), Sizes: seen.Sizes,
+		Mode: r.settings.Mode, Config: r.settings.Revision, PodsKind: r.cfg.Pods.Kind(),
 	}
 	slices.SortFunc(look.Uses, func(a, b policy.Use) int {
 		return slices.Compare(useOrder(a), useOrder(b))
 	})
-	rules := r.cfg.Rules
-	if r.cfg.Mode == ModeOff {
-		rules.UnusedFor = 0
-	}
-	look.Decisions = policy.Plan(policy.View{
-		Images: obs.Images, Uses: slices.Concat(look.Uses, obs.Uses), Memory: memory,
+	look.View = policy.View{
+		Images: seen.Images, Parts: seen.Sizes.Parts, Disk: seen.Disk,
+		Uses: slices.Concat(look.Uses, seen.Uses), Holdings: seen.Holdings,
+		Pods: seen.pods, PodsNamespace: CRINamespace, Memory: memory,
 		Watched: r.session.Watched, Started: r.started, Incomplete: look.faults(),
-	}, rules, now)
+	}
+	if look.Rules.MaxPerHour > 0 {
+		look.View.Removed, err = r.store.RemovedSince(now.Add(-time.Hour), policy.Expired, policy.OverBudget)
+		if err != nil {
+			return nil, err
+		}
+	}
+	look.GraceEnds = r.started.Add(look.Rules.StartGrace)
+	look.Decisions = policy.Plan(look.View, look.Rules, now)
 	return look, nil
+}
+
+// effective are the rules as the mode lets them be.
+func (s Settings) effective() policy.Rules {
+	if s.Mode == policy.ModeOff {
+		return policy.Rules{MinAge: s.Rules.MinAge, StartGrace: s.Rules.StartGrace, KeepUnpullable: s.Rules.KeepUnpullable}
+	}
+	return s.Rules
 }
 
 func useOrder(u policy.Use) []string {
@@ -120,10 +161,13 @@ func useOrder(u policy.Use) []string {
 }
 
 // judgeSources says which sources answered; r.mu is held.
-func (r *Reconciler) judgeSources(obs containerd.Observation, now policy.Moment) map[string]SourceState {
-	errs := map[string]error{SourceNRI: r.pluginFault(now), SourceClock: r.clockFault()}
-	for _, s := range obs.Sources {
+func (r *Reconciler) judgeSources(seen sight, now policy.Moment) map[string]SourceState {
+	errs := map[string]error{SourceNRI: r.pluginFault(now), SourceClock: r.clockFault(), SourceConfig: r.settings.Fault}
+	for _, s := range seen.Sources {
 		errs[s.Name] = s.Err
+	}
+	if r.cfg.Pods.Kind() != "none" || seen.podsErr != nil {
+		errs[SourceKubelet] = seen.podsErr
 	}
 	if errs[SourceContainerd] == nil && !r.cfg.CompareAndDelete() {
 		errs[SourceContainerd] = errTooOld

@@ -9,6 +9,7 @@ package reconcile
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 // node is the part of the runtime that a reconciler needs.
 type node interface {
 	Observe(ctx context.Context) containerd.Observation
+	Reread(ctx context.Context) containerd.Observation
 	Uses(ctx context.Context) ([]policy.Use, error)
 	Resolve(ctx context.Context, u policy.Use) policy.Use
 	Watch(ctx context.Context, changed func())
@@ -43,20 +45,37 @@ func (c client) Hold(ctx context.Context, images []policy.Image) (hold, error) {
 	return c.Client.Hold(ctx, images)
 }
 
-// Mode says what becomes of the images that the rules let go.
-type Mode string
+// pods is what a reconciler needs of the kubelet.
+type pods interface {
+	// Pods lists all pods, or says why it cannot.
+	Pods(ctx context.Context) ([]policy.PodSpec, error)
+	// Kind says where they come from: "socket", "https" or "none".
+	Kind() string
+}
 
-// The modes of cleaning.
-const (
-	ModeAuto Mode = "auto" // they are removed
-	ModePlan Mode = "plan" // they are shown, and stay
-	ModeOff  Mode = "off"  // the rules ask for nothing
-)
+// noPods is a node without a kubelet.
+type noPods struct{}
+
+func (noPods) Pods(context.Context) ([]policy.PodSpec, error) { return nil, nil }
+func (noPods) Kind() string                                   { return "none" }
+
+// Settings are the part of the configuration that may change while the sidecar
+// runs.
+type Settings struct {
+	Mode  policy.Mode
+	Rules policy.Rules
+	// Revision identifies the configuration, for a person.
+	Revision string
+	// Fault says that a newer configuration is wrong: this one stays in force,
+	// and nothing is removed by it.
+	Fault error
+}
 
 // Config of a reconciler.
 type Config struct {
-	Mode  Mode
-	Rules policy.Rules
+	Settings
+	// Pods are those of the kubelet; nil = there is none.
+	Pods pods
 	// Interval is the longest time between two looks at the node.
 	Interval time.Duration
 	// PluginSilence is how long after its last sign of life the plugin counts
@@ -91,6 +110,8 @@ type Reconciler struct {
 
 	// mu orders everything that reads the state in order to change it.
 	mu sync.Mutex
+	// settings are those in force.
+	settings Settings
 	// started is the latest start of the sidecar or of the plugin's session.
 	started policy.Moment
 	session state.Session
@@ -145,13 +166,24 @@ func newReconciler(cfg Config, n node, store *state.Store, log *slog.Logger) (*R
 			return nil, err
 		}
 	}
+	if cfg.Pods == nil {
+		cfg.Pods = noPods{}
+	}
 	return &Reconciler{
-		cfg: cfg, node: n, store: store, log: log,
+		cfg: cfg, settings: cfg.Settings, node: n, store: store, log: log,
 		gate: newGate(), wake: make(chan struct{}, 1),
 		started: store.Clock().Now(), session: session,
 		ended: map[state.UseKey]policy.Moment{}, index: policy.NewIndex(nil),
 		sources: map[string]SourceState{}, staleHolds: true, later: map[policy.Key]policy.Moment{},
 	}, nil
+}
+
+// Apply puts other settings in force.
+func (r *Reconciler) Apply(s Settings) {
+	r.mu.Lock()
+	r.settings, r.last = s, nil
+	r.mu.Unlock()
+	r.Wake()
 }
 
 // Wake asks for a pass soon.
@@ -249,8 +281,9 @@ func (r *Reconciler) untilNext(look *Look) time.Duration {
 		consider(until)
 	}
 	for _, d := range look.Decisions {
-		if d.Expires != nil {
-			consider(*d.Expires)
+		consider(d.Expires)
+		if d.Reason == policy.HourlyLimit && len(look.View.Removed) > 0 {
+			consider(slices.Min(look.View.Removed).Add(time.Hour))
 		}
 	}
 	return next

@@ -123,11 +123,11 @@ func TestNewSessionIsAGap(t *testing.T) {
 	b.sync("s1", 0)
 	before := b.look()
 	b.sync("s1", 0)
-	if got := b.look(); *got.Decisions[0].Expires != *before.Decisions[0].Expires {
+	if got := b.look(); got.Decisions[0].Expires != before.Decisions[0].Expires {
 		t.Error("a second sync of one session moved a deadline")
 	}
 	b.sync("s2", 0)
-	if got := b.look(); *got.Decisions[0].Expires <= *before.Decisions[0].Expires {
+	if got := b.look(); got.Decisions[0].Expires <= before.Decisions[0].Expires {
 		t.Error("a new session moved no deadline")
 	}
 	if n := len(b.events(state.EventGap)); n != 2 {
@@ -155,8 +155,8 @@ func TestRestartKeepsDeadlines(t *testing.T) {
 		t.Error("a restart under a living plugin wants a sync")
 	}
 	after := b.look().Decisions[0]
-	if *before.Expires != *after.Expires {
-		t.Errorf("deadline moved by %v", after.Expires.Sub(*before.Expires))
+	if before.Expires != after.Expires {
+		t.Errorf("deadline moved by %v", after.Expires.Sub(before.Expires))
 	}
 }
 
@@ -284,9 +284,9 @@ func TestDoubtKeeps(t *testing.T) {
 		"the plugin is silent":          func(b *bench) { b.rec.cfg.PluginSilence = 0 },
 		"the clock is before the build": func(b *bench) { b.rec.cfg.NotBefore = time.Now().Add(time.Hour) },
 		"the runtime compares nothing":  func(b *bench) { b.rec.cfg.CompareAndDelete = func() bool { return false } },
-		"mode plan":                     func(b *bench) { b.rec.cfg.Mode = ModePlan },
-		"mode off":                      func(b *bench) { b.rec.cfg.Mode = ModeOff },
-		"grace after the start":         func(b *bench) { b.rec.cfg.Rules.StartGrace = time.Hour },
+		"mode plan":                     func(b *bench) { b.rec.settings.Mode = policy.ModePlan },
+		"mode off":                      func(b *bench) { b.rec.settings.Mode = policy.ModeOff },
+		"grace after the start":         func(b *bench) { b.rec.settings.Rules.StartGrace = time.Hour },
 		"the third reading fails":       failThirdReading(boom),
 	}
 	for name, prepare := range cases {

@@ -28,7 +28,7 @@ const (
 // admitted, brings an image back. more says that images are left for the next
 // pass.
 func (r *Reconciler) remove(ctx context.Context, look *Look) (more bool, err error) {
-	if r.cfg.Mode != ModeAuto {
+	if look.Mode != policy.ModeAuto {
 		return false, nil
 	}
 	for k, until := range r.later {
@@ -46,8 +46,8 @@ func (r *Reconciler) remove(ctx context.Context, look *Look) (more bool, err err
 			more = true
 			break
 		}
-		images = append(images, look.Images[i])
-		batch[d.Key] = removal{look.Images[i], d}
+		images = append(images, look.View.Images[i])
+		batch[d.Key] = removal{look.View.Images[i], d}
 	}
 	if len(images) == 0 {
 		return false, nil
@@ -115,13 +115,9 @@ func (r *Reconciler) removeBatch(ctx context.Context, images []policy.Image, bat
 var errSkipped = errors.New("kept by the last check")
 
 func (r *Reconciler) removeHeld(ctx context.Context, hold hold, images []policy.Image, outcome map[policy.Key]error) error {
-	uses, err := r.node.Uses(ctx)
+	due, err := r.stillDue(r.sight(ctx, true))
 	if err != nil {
-		return fmt.Errorf("second reading before removal: %w", err)
-	}
-	due, err := r.stillDue(images, uses)
-	if err != nil {
-		return fmt.Errorf("second decision before removal: %w", err)
+		return err
 	}
 	now := r.store.Clock().Now
 	removed := false
@@ -138,29 +134,22 @@ func (r *Reconciler) removeHeld(ctx context.Context, hold hold, images []policy.
 	return r.undoUsed(ctx, hold, images, outcome)
 }
 
-// stillDue decides again, by what has become known since the look.
-func (r *Reconciler) stillDue(images []policy.Image, uses []policy.Use) (map[policy.Key]bool, error) {
+// stillDue decides again, by a second and complete reading.
+func (r *Reconciler) stillDue(seen sight) (map[policy.Key]bool, error) {
+	if err := errors.Join(seen.Err(), seen.podsErr); err != nil {
+		return nil, fmt.Errorf("second reading before removal: %w", err)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.store.Clock().Now()
-	memory, err := r.store.Images()
+	look, err := r.view(seen)
 	if err != nil {
-		return nil, err
-	}
-	view := policy.View{
-		Images: images, Uses: append(uses, r.gate.uses(now)...), Memory: memory,
-		Watched: r.session.Watched, Started: r.started,
-	}
-	for _, fault := range []error{r.pluginFault(now), r.clockFault()} {
-		if fault != nil {
-			view.Incomplete = append(view.Incomplete, fault.Error())
-		}
+		return nil, fmt.Errorf("second decision before removal: %w", err)
 	}
 	due := map[policy.Key]bool{}
-	for i, d := range policy.Plan(view, r.cfg.Rules, now) {
-		due[d.Key] = d.Remove
-		if !d.Remove {
-			r.log.Info("kept by the second decision", "image", d.Key.ID, "names", names(images[i]), "reason", d.Reason)
+	for i, d := range look.Decisions {
+		due[d.Key] = d.Remove && look.Mode == policy.ModeAuto
+		if !d.Remove && r.removing[d.Key] {
+			r.log.Info("kept by the second decision", "image", d.Key.ID, "names", names(look.View.Images[i]), "reason", d.Reason)
 		}
 	}
 	return due, nil
@@ -225,7 +214,7 @@ func (r *Reconciler) settle(batch map[policy.Key]removal, outcome map[policy.Key
 	for k, m := range batch {
 		event := state.Event{
 			At: change.At, Kind: state.EventRemoved, Image: k, Names: names(m.image),
-			Reason: m.decision.Reason, Freed: freed[k],
+			Reason: m.decision.Reason, Rule: m.decision.Rule, Freed: freed[k], Moment: now,
 		}
 		err := outcome[k]
 		if err != nil {

@@ -23,6 +23,9 @@ type viewer interface {
 	Latest(ctx context.Context, maxAge time.Duration) (*reconcile.Look, error)
 	Session() state.Session
 	Events(limit int) ([]state.Event, error)
+	SavePlan(plan state.Plan) (state.Plan, error)
+	Plans() ([]state.Plan, error)
+	Plan(id string) (state.Plan, error)
 }
 
 // Disk is the file system that holds the images.
@@ -37,10 +40,12 @@ type About struct {
 	Version, Revision, GoVersion string
 	Runtime, RuntimeVersion, CRI string
 	Started                      time.Time
-	Mode                         reconcile.Mode
 	Namespaces                   []string
 	// Disk is asked at each status.
 	Disk func(ctx context.Context) (Disk, error)
+	// TryRules gives the rules that would be in force if a rules file of this
+	// name and text were installed. The error tells every fault of it.
+	TryRules func(name, text string) (policy.Rules, error)
 }
 
 // ControlService serves control.proto.
@@ -116,7 +121,7 @@ func (s *ControlService) ListUses(ctx context.Context, req *control.ListUsesRequ
 // imagesOf joins each image of a look with its uses and its decision, in the
 // order of their first names.
 func imagesOf(look *reconcile.Look) []*control.Image {
-	index := policy.NewIndex(look.Images)
+	index := policy.NewIndex(look.View.Images)
 	uses := map[policy.Key][]*control.Use{}
 	for _, u := range look.Uses {
 		seen := map[policy.Key]bool{}
@@ -131,9 +136,9 @@ func imagesOf(look *reconcile.Look) []*control.Image {
 			}
 		}
 	}
-	images := make([]*control.Image, len(look.Images))
-	for i, img := range look.Images {
-		images[i] = imageTo(img, look.Decisions[i], look.Memory[img.Key], uses[img.Key], look)
+	images := make([]*control.Image, len(look.View.Images))
+	for i, img := range look.View.Images {
+		images[i] = imageTo(img, look.Decisions[i], look.View.Memory[img.Key], uses[img.Key], look)
 	}
 	slices.SortFunc(images, func(a, b *control.Image) int {
 		return cmp.Or(strings.Compare(a.GetNames()[0], b.GetNames()[0]), strings.Compare(a.GetContainerdNamespace(), b.GetContainerdNamespace()))
@@ -146,35 +151,43 @@ func imageTo(img policy.Image, d policy.Decision, m policy.Memory, uses []*contr
 		ContainerdNamespace: img.Key.ContainerdNamespace, Id: img.Key.ID, Kind: string(img.Kind),
 		Platform: img.Platform, BuiltAt: stamp(img.BuiltAt), PulledAt: stamp(img.PulledAt),
 		FirstSeen: stamp(m.FirstSeenAt), LastUsed: stamp(m.LastUseAt),
-		Uses: uses, InUse: len(uses) > 0, Pinned: img.Pinned(), ContentBytes: uint64(max(0, img.ContentBytes)),
+		Uses: uses, InUse: len(uses) > 0, Pinned: img.Pinned(), Labels: img.Labels,
+		ContentBytes: size(img.ContentBytes), SnapshotBytes: size(img.SnapshotBytes), UniqueBytes: size(img.UniqueBytes),
 		Decision: "keep", Reason: string(d.Reason), Rule: d.Rule,
 	}
 	if d.Remove {
 		out.Decision = "remove"
 	}
-	if d.Expires != nil {
-		out.ExpiresAt = stamp(state.Wall(*d.Expires, look.Now, look.At))
+	if d.Expires != policy.Never {
+		out.ExpiresAt = stamp(state.Wall(d.Expires, look.Now, look.At))
 	}
 	if out.InUse {
 		out.LastUsed = stamp(look.At)
 	}
-	targets, runtimes := map[string]bool{}, map[string]bool{}
-	for _, n := range img.Names {
-		out.Names = append(out.Names, n.Name)
-		targets[n.Target] = true
-	}
-	// The CRI's own record under the image ID is told last: people know the
-	// other names.
-	slices.SortStableFunc(out.Names, func(a, b string) int { return isDigest(a) - isDigest(b) })
+	runtimes := map[string]bool{}
+	out.Names, out.Targets = namesTo(img.Names)
 	for _, u := range uses {
 		if u.GetRuntimeType() != "" {
 			runtimes[u.GetRuntimeType()] = true
 		}
 	}
-	out.Targets = slices.Sorted(maps.Keys(targets))
 	out.Runtimes = slices.Sorted(maps.Keys(runtimes))
 	return out
 }
+
+// namesTo are the names and what they point at. The CRI's own record under the
+// image ID is told last: people know the other names.
+func namesTo(list []policy.Name) (names, targets []string) {
+	pointed := map[string]bool{}
+	for _, n := range list {
+		names = append(names, n.Name)
+		pointed[n.Target] = true
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return isDigest(a) - isDigest(b) })
+	return names, slices.Sorted(maps.Keys(pointed))
+}
+
+func size(bytes int64) uint64 { return uint64(max(0, bytes)) }
 
 func isDigest(name string) int {
 	if strings.HasPrefix(name, "sha256:") {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/image-custodian/custodian/api/v1/control"
+	"github.com/image-custodian/custodian/sidecar/internal/policy"
 )
 
 // A matcher says whether a thing has a value under one key.
@@ -17,7 +18,11 @@ type matcher[T any] func(thing T, value string) bool
 
 var imageFilters = map[string]matcher[*control.Image]{
 	"containerd_namespace": func(i *control.Image, v string) bool { return i.GetContainerdNamespace() == v },
-	"image":                func(i *control.Image, v string) bool { return slices.Contains(i.GetNames(), normalised(v)) },
+	"image":                matchesImage,
+	"untagged":             func(i *control.Image, v string) bool { return strconv.FormatBool(untagged(i)) == v },
+	"label":                hasLabel,
+	"kind":                 func(i *control.Image, v string) bool { return i.GetKind() == v },
+	"rule":                 func(i *control.Image, v string) bool { return i.GetRule() == v },
 	"id":                   func(i *control.Image, v string) bool { return hasID(i.GetId(), v) },
 	"platform":             func(i *control.Image, v string) bool { return i.GetPlatform() == v },
 	"runtime":              func(i *control.Image, v string) bool { return slices.Contains(i.GetRuntimes(), v) },
@@ -38,6 +43,23 @@ var useFilters = map[string]matcher[*control.Use]{
 	"kind":                 func(u *control.Use, v string) bool { return u.GetKind() == v },
 }
 
+// matchesImage takes a pattern as in a rule. One that is none matches nothing.
+func matchesImage(i *control.Image, pattern string) bool {
+	glob, err := policy.ParseGlob(pattern)
+	return err == nil && slices.ContainsFunc(i.GetNames(), glob.Match)
+}
+
+func untagged(i *control.Image) bool {
+	return !slices.ContainsFunc(i.GetNames(), policy.Tagged)
+}
+
+// hasLabel takes NAME, or NAME=VALUE with "*" for any text.
+func hasLabel(i *control.Image, wanted string) bool {
+	name, value, exact := strings.Cut(wanted, "=")
+	label, ok := i.GetLabels()[name]
+	return ok && (!exact || policy.LabelMatch{Key: name, Value: value}.Match(label))
+}
+
 // hasID compares an image ID with one as people type it: with or without
 // "sha256:", shortened as crictl prints it.
 func hasID(id, typed string) bool {
@@ -54,6 +76,11 @@ func filter[T any](filters []string, matchers map[string]matcher[T]) (func(T) bo
 		if _, known := matchers[key]; !found || !known {
 			return nil, status.Errorf(codes.InvalidArgument, "filter %q: want key=value with a key of %s",
 				f, strings.Join(slices.Sorted(maps.Keys(matchers)), ", "))
+		}
+		if key == "image" {
+			if _, err := policy.ParseGlob(value); err != nil {
+				return nil, status.Errorf(codes.InvalidArgument, "filter %q: %v", f, err)
+			}
 		}
 		wanted[key] = append(wanted[key], value)
 	}

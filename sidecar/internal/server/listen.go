@@ -199,6 +199,9 @@ var reads = map[string]bool{
 	control.Control_ListImages_FullMethodName: true,
 	control.Control_ListUses_FullMethodName:   true,
 	control.Control_Version_FullMethodName:    true,
+	control.Control_Why_FullMethodName:        true,
+	control.Control_MakePlan_FullMethodName:   true,
+	control.Control_ListPlans_FullMethodName:  true,
 
 	healthpb.Health_Check_FullMethodName:                              true,
 	healthpb.Health_List_FullMethodName:                               true,

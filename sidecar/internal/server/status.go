@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -37,8 +38,8 @@ func (s *ControlService) Status(ctx context.Context, _ *control.StatusRequest) (
 		Node: s.about.Node, Version: s.about.Version, Runtime: s.about.Runtime, RuntimeVersion: s.about.RuntimeVersion,
 		StartedAt: stamp(s.about.Started),
 		DiskPath:  disk.Path, DiskSizeBytes: disk.SizeBytes, DiskUsedBytes: disk.UsedBytes,
-		CleanMode: string(s.about.Mode), ContainerdNamespaces: s.about.Namespaces,
-		Sources: sourcesTo(look), Holds: holdsTo(look),
+		CleanMode: string(look.Mode), ContainerdNamespaces: s.about.Namespaces,
+		Sources: sourcesTo(look), Holds: holdsTo(look), Config: look.Config, PodsSource: look.PodsKind,
 	}
 	if look.Complete() {
 		response.ViewAt = stamp(look.At)
@@ -50,23 +51,20 @@ func (s *ControlService) Status(ctx context.Context, _ *control.StatusRequest) (
 	return response, nil
 }
 
-// tally counts the images by what is decided about them; a blob that images
-// share counts once, for the first in the order in use, kept, unused.
+// tally counts the images by what is decided about them, and what else fills the
+// disk. A part that images share counts once, for the first in the order in use,
+// kept, unused.
 func tally(out *control.StatusResponse, look *reconcile.Look) {
-	counted := map[string]bool{}
+	counted := make([]bool, len(look.View.Parts))
+	var total int64
 	add := func(t *control.Tally, img policy.Image) {
 		t.Images++
-		for _, b := range img.Blobs {
-			if !counted[b.Digest] {
-				counted[b.Digest] = true
-				t.Bytes += uint64(max(0, b.Bytes))
+		for _, part := range img.Parts {
+			if !counted[part] {
+				counted[part] = true
+				t.Bytes += size(look.View.Parts[part].Bytes)
+				total += look.View.Parts[part].Bytes
 			}
-		}
-	}
-	var next *policy.Moment
-	for _, d := range look.Decisions {
-		if group(d) == groupUnused && d.Expires != nil && (next == nil || *d.Expires < *next) {
-			next = d.Expires
 		}
 	}
 	groups := []*control.Tally{{}, {}, {}}
@@ -74,21 +72,48 @@ func tally(out *control.StatusResponse, look *reconcile.Look) {
 	for g := range groups {
 		for i, d := range look.Decisions {
 			if group(d) == g {
-				add(groups[g], look.Images[i])
+				add(groups[g], look.View.Images[i])
 			}
 		}
 	}
-	if next == nil {
+	out.Fillers = fillers(look, int64(out.GetDiskUsedBytes())-total)
+	next := policy.Never
+	for _, d := range look.Decisions {
+		if group(d) == groupUnused {
+			next = min(next, d.Expires)
+		}
+	}
+	if next == policy.Never {
 		return
 	}
-	counted = map[string]bool{}
-	due := max(*next, look.Now, look.GraceEnds)
+	counted = make([]bool, len(look.View.Parts))
+	due := max(next, look.Now, look.GraceEnds)
 	for i, d := range look.Decisions {
-		if group(d) == groupUnused && d.Expires != nil && *d.Expires <= due {
-			add(out.Next, look.Images[i])
+		if group(d) == groupUnused && d.Expires <= due {
+			add(out.Next, look.View.Images[i])
 		}
 	}
 	out.NextAt = stamp(state.Wall(due, look.Now, look.At))
+}
+
+// fillers are what takes bytes beside the images: what is known, and the rest.
+func fillers(look *reconcile.Look, notImages int64) []*control.Filler {
+	s := look.Sizes
+	if s.Parts == nil {
+		return nil // not measured
+	}
+	var list []*control.Filler
+	add := func(name string, bytes int64, detail string) {
+		if bytes > 0 {
+			list = append(list, &control.Filler{Name: name, Bytes: size(bytes), Detail: detail})
+			notImages -= bytes
+		}
+	}
+	add("writable-layers", s.WritableLayers, "")
+	add("other-namespaces", s.OtherNamespaces, strings.Join(s.Others, ", "))
+	add("orphans", s.Orphans, "blobs and layers that no image names")
+	add("rest", notImages, "")
+	return list
 }
 
 const (
@@ -100,12 +125,12 @@ const (
 // group sorts a decision into in use, kept for good, or unused and waiting.
 func group(d policy.Decision) int {
 	switch d.Reason {
-	case policy.InUse, policy.ImageVolume, policy.Sandbox:
+	case policy.InUse, policy.ImageVolume, policy.Sandbox, policy.ForPod, policy.Snapshot, policy.Leased:
 		return groupInUse
-	case policy.NotExpired, policy.MinAge, policy.StartGrace, policy.ViewIncomplete, policy.Expired:
-		return groupUnused
-	default:
+	case policy.NotAnImage, policy.Pinned, policy.Unpullable, policy.Kept, policy.KeptLatest:
 		return groupKept
+	default:
+		return groupUnused
 	}
 }
 
@@ -123,10 +148,13 @@ func sourcesTo(look *reconcile.Look) []*control.Source {
 }
 
 var remedies = map[string]string{
-	reconcile.SourceContainerd: "systemctl status containerd",
-	reconcile.SourceCRI:        "crictl info",
-	reconcile.SourceNRI:        "systemctl status image-custodian-plugin, and see that NRI is not disabled in containerd's configuration",
-	reconcile.SourceClock:      "set the clock, then all goes on by itself",
+	reconcile.SourceContainerd:  "systemctl status containerd",
+	reconcile.SourceCRI:         "crictl info",
+	reconcile.SourceNRI:         "systemctl status image-custodian-plugin, and see that NRI is not disabled in containerd's configuration",
+	reconcile.SourceClock:       "set the clock, then all goes on by itself",
+	reconcile.SourceSnapshotter: "ctr plugins ls | grep snapshotter",
+	reconcile.SourceKubelet:     "systemctl status kubelet, or set [kubelet] pods in sidecar.toml",
+	reconcile.SourceConfig:      "mend the file, it is read again at once; check it with image-custodian-sidecar check-config",
 }
 
 // holdsTo tells for which causes nothing is removed now. A plugin that has not
@@ -145,7 +173,7 @@ func holdsTo(look *reconcile.Look) []*control.Hold {
 	if grace {
 		holds = append(holds, &control.Hold{
 			Reason: string(policy.StartGrace),
-			Since:  stamp(state.Wall(look.Started, look.Now, look.At)),
+			Since:  stamp(state.Wall(look.View.Started, look.Now, look.At)),
 			Until:  stamp(state.Wall(look.GraceEnds, look.Now, look.At)),
 		})
 	}

@@ -42,8 +42,11 @@ type Event struct {
 	Image  policy.Key    `json:"image,omitzero"`
 	Names  []string      `json:"names,omitempty"`
 	Reason policy.Reason `json:"reason,omitempty"`
+	Rule   string        `json:"rule,omitempty"`
 	Freed  int64         `json:"freed,omitempty"` // bytes
 	Detail string        `json:"detail,omitempty"`
+	// Moment is At in observed time; for EventRemoved.
+	Moment policy.Moment `json:"moment,omitempty"`
 }
 
 // EventKind is the kind of an event.
@@ -83,6 +86,9 @@ type Change struct {
 	PutRemovals   map[policy.Key]Removal
 	ClearRemovals []policy.Key
 
+	// PutPlan keeps a plan. The newest MaxPlans stay, for PlanAge of wall time.
+	PutPlan *Plan
+
 	Session *Session
 	Events  []Event
 	// At is the wall time of the change, for display.
@@ -95,6 +101,7 @@ var (
 	bucketImages   = []byte("images")
 	bucketRemovals = []byte("removals")
 	bucketEvents   = []byte("events")
+	bucketPlans    = []byte("plans")
 
 	keyFormat  = []byte("format")
 	keyMachine = []byte("machine")
@@ -129,6 +136,9 @@ func (s *Store) Commit(c Change) error {
 		}
 		for _, k := range c.ClearRemovals {
 			w.delete(bucketRemovals, imageKey(k))
+		}
+		if c.PutPlan != nil {
+			w.putPlan(*c.PutPlan)
 		}
 		if c.Session != nil {
 			w.put(bucketMeta, keySession, c.Session)

@@ -46,6 +46,13 @@ func (s *Store) Check() (err error) {
 	_, err = s.Events(s.maxEvents)
 	faults = append(faults, err)
 
+	err = forEach(s, bucketPlans, func(k []byte, p Plan) {
+		if string(k) != p.ID {
+			fault("plan %q holds plan %q", k, p.ID)
+		}
+	})
+	faults = append(faults, err)
+
 	if err := errors.Join(faults...); err != nil {
 		return &unusableError{"damaged", err}
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 
 	"go.etcd.io/bbolt"
 
@@ -52,7 +53,7 @@ func (s *Store) start(opts Options) (err error) {
 				return &unusableError{"foreign", fmt.Errorf("bucket %q is not ours", k)}
 			}
 		}
-		for _, b := range [][]byte{bucketMeta, bucketUses, bucketImages, bucketRemovals, bucketEvents} {
+		for _, b := range [][]byte{bucketMeta, bucketUses, bucketImages, bucketRemovals, bucketEvents, bucketPlans} {
 			if _, err := tx.CreateBucketIfNotExists(b); err != nil {
 				return fmt.Errorf("bucket %s: %w", b, err)
 			}
@@ -140,6 +141,29 @@ func (s *Store) Events(limit int) (events []Event, err error) {
 		return nil
 	})
 	return events, err
+}
+
+// RemovedSince returns the moments, from since on, at which images were removed
+// for one of the reasons.
+func (s *Store) RemovedSince(since policy.Moment, reasons ...policy.Reason) (moments []policy.Moment, err error) {
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		c := tx.Bucket(bucketEvents).Cursor()
+		for k, v := c.Last(); k != nil; k, v = c.Prev() {
+			var e Event
+			if err := json.Unmarshal(v, &e); err != nil {
+				return fmt.Errorf("state %s: event %x: %w", s.path, k, err)
+			}
+			switch {
+			case e.Kind != EventRemoved:
+			case e.Moment < since:
+				return nil
+			case slices.Contains(reasons, e.Reason):
+				moments = append(moments, e.Moment)
+			}
+		}
+		return nil
+	})
+	return moments, err
 }
 
 func forEach[V any](s *Store, bucket []byte, visit func([]byte, V)) error {

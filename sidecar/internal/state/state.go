@@ -17,6 +17,8 @@
 //	└── ns 0 image ID        Removal           intents: written before the first deletion, cleared with its event
 //	events
 //	└── uint64, big endian   Event             the newest, at most Options.MaxEvents
+//	plans
+//	└── ID                   Plan              the newest MaxPlans, each for PlanAge
 package state
 
 import (

@@ -1,0 +1,74 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	// settleTime lets an editor or a ConfigMap finish its several steps.
+	settleTime = 200 * time.Millisecond
+	// rereadEvery is for file systems that tell of no change.
+	rereadEvery = time.Minute
+)
+
+// Watch reads the configuration again when a file of it changes, when asked, and
+// now and then anyway, until ctx is done. It calls changed with what Load returned if
+// that is not what it was before; last is what
+// the caller has.
+func Watch(ctx context.Context, path string, last Set, lastFaults error, asked <-chan struct{}, log *slog.Logger, changed func(Set, error, error)) error {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch the configuration: %w", err)
+	}
+	defer func() { _ = w.Close() }() // it only tells; nothing is lost
+	seen := outcome(last, lastFaults, nil)
+	again := time.NewTicker(rereadEvery)
+	defer again.Stop()
+	settled := time.NewTimer(settleTime)
+	defer settled.Stop()
+	for {
+		watchDirs(w, path, log)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.Events:
+			settled.Reset(settleTime)
+			continue
+		case err := <-w.Errors:
+			log.Warn("a change of the configuration may have been missed", "err", err)
+			settled.Reset(settleTime)
+			continue
+		case <-settled.C:
+		case <-again.C:
+		case <-asked:
+		}
+		set, ruleFaults, err := Load(path)
+		if now := outcome(set, ruleFaults, err); now != seen {
+			seen = now
+			changed(set, ruleFaults, err)
+		}
+	}
+}
+
+// watchDirs watches the directories, since editors and Kubernetes replace files.
+// One that is not there yet is found when its parent changes.
+func watchDirs(w *fsnotify.Watcher, path string, log *slog.Logger) {
+	dir := filepath.Dir(path)
+	for _, d := range []string{dir, filepath.Join(dir, rulesDir)} {
+		if err := w.Add(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			log.Debug("the configuration is only read now and then", "dir", d, "err", err)
+		}
+	}
+}
+
+func outcome(set Set, faults ...error) string {
+	return fmt.Sprint(set.Revision, errors.Join(faults...))
+}

@@ -1,0 +1,168 @@
+package policy
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Verdict is what the rules say about one name of an image, whatever else keeps
+// the image.
+type Verdict struct {
+	Name   string
+	Reason Reason // Kept, KeptLatest, NotAnImage, NotExpired, MinAge or Expired
+	Rule   string
+	// Expires is when this name lets the image go.
+	Expires Moment
+	// UnusedFor is the time of disuse that the rule asks for, with the spread;
+	// 0 = none.
+	UnusedFor time.Duration
+
+	pin, unpullable bool
+	trash           *time.Duration
+}
+
+// Explain gives the verdicts on the names of one image, in their order. The
+// names that follow others are left out: the record under an ID, and the digest
+// beside a tag.
+func Explain(view View, rules Rules, now Moment, key Key) []Verdict {
+	i := slices.IndexFunc(view.Images, func(img Image) bool { return img.Key == key })
+	if i < 0 {
+		return nil
+	}
+	return newPlanner(&view, &rules, now).judge(i)
+}
+
+// judge gives the verdicts on the names of image i, until the next call.
+func (p *planner) judge(i int) []Verdict {
+	p.names = judged(p.names[:0], &p.view.Images[i])
+	p.verdicts = p.verdicts[:0]
+	for _, name := range p.names {
+		p.verdicts = append(p.verdicts, p.judgeName(i, name))
+	}
+	return p.verdicts
+}
+
+func (p *planner) judgeName(i int, name string) Verdict {
+	img := &p.view.Images[i]
+	rule := p.rules.find(img, name)
+	v := Verdict{Name: name, Rule: DefaultRule, UnusedFor: p.rules.UnusedFor, Expires: Never}
+	switch {
+	case rule != nil:
+		v.Rule, v.pin, v.unpullable, v.trash = rule.Name, rule.Pin, rule.Unpullable, rule.Trash
+		if rule.UnusedFor != nil {
+			v.UnusedFor = *rule.UnusedFor
+		}
+	case img.Kind != KindImage:
+		v.Rule, v.Reason, v.UnusedFor = "", NotAnImage, 0
+		return v
+	}
+	if rule != nil && (rule.Keep || rule.Pin) {
+		v.Reason, v.UnusedFor = Kept, 0
+		return v
+	}
+	if rule != nil && rule.KeepLatest > 0 && p.latest[ranked{rule, img.Key, repositoryOf(name)}] {
+		v.Reason = KeptLatest
+		return v
+	}
+	v.Reason = NotExpired
+	if v.UnusedFor <= 0 {
+		return v
+	}
+	v.UnusedFor += p.rules.spread(img.Key, v.UnusedFor)
+	unused := p.since[i].Add(v.UnusedFor)
+	v.Expires = max(unused, p.ripe[i])
+	switch {
+	case p.now < unused:
+	case p.now < p.ripe[i]:
+		v.Reason = MinAge
+	default:
+		v.Reason = Expired
+	}
+	return v
+}
+
+// lasting is the verdict that keeps the image longest.
+func lasting(verdicts []Verdict) Verdict {
+	last := verdicts[0]
+	for _, v := range verdicts[1:] {
+		if cmp.Or(cmp.Compare(v.Expires, last.Expires), cmp.Compare(v.lasts(), last.lasts())) > 0 {
+			last = v
+		}
+	}
+	return last
+}
+
+// lasts orders the reasons of what never goes.
+func (v *Verdict) lasts() int {
+	switch v.Reason {
+	case Kept:
+		return 2
+	case KeptLatest, NotAnImage:
+		return 1
+	default:
+		return 0
+	}
+}
+
+// ranked names an image within a repository and the rule that keeps the latest
+// of it.
+type ranked struct {
+	rule       *Rule
+	key        Key
+	repository string
+}
+
+func repositoryOf(name string) string { return parseReference(name).repository }
+
+// rankLatest finds what the rules with KeepLatest keep: of each repository, in
+// each containerd namespace, the images used last, then those pulled last.
+func (p *planner) rankLatest() map[ranked]bool {
+	if !slices.ContainsFunc(p.rules.List, func(r Rule) bool { return r.KeepLatest > 0 }) {
+		return nil
+	}
+	groups := map[ranked][]int{} // with the containerd namespace alone as key
+	for i := range p.view.Images {
+		img := &p.view.Images[i]
+		p.names = judged(p.names[:0], img)
+		for _, name := range p.names {
+			rule := p.rules.find(img, name)
+			if rule == nil || rule.KeepLatest == 0 {
+				continue
+			}
+			g := ranked{rule, Key{ContainerdNamespace: img.Key.ContainerdNamespace}, repositoryOf(name)}
+			if n := len(groups[g]); n == 0 || groups[g][n-1] != i { // two tags are one image
+				groups[g] = append(groups[g], i)
+			}
+		}
+	}
+	latest := map[ranked]bool{}
+	for g, members := range groups {
+		slices.SortFunc(members, p.byLatest)
+		for _, i := range members[:min(len(members), g.rule.KeepLatest)] {
+			latest[ranked{g.rule, p.view.Images[i].Key, g.repository}] = true
+		}
+	}
+	return latest
+}
+
+// byLatest sorts what was used last, then what was pulled last, to the front.
+func (p *planner) byLatest(i, j int) int {
+	a, b := p.view.Images[i].Key, p.view.Images[j].Key
+	return cmp.Or(
+		cmp.Compare(p.lastUse(b), p.lastUse(a)),
+		cmp.Compare(p.view.Memory[b].Pulled, p.view.Memory[a].Pulled),
+		cmp.Compare(a.ID, b.ID),
+	)
+}
+
+// lastUse is now for what is in use, and before all time for what never was.
+func (p *planner) lastUse(k Key) Moment {
+	if p.used[k] != "" {
+		return p.now
+	}
+	if last := p.view.Memory[k].LastUse; last != nil {
+		return *last
+	}
+	return -1
+}
