@@ -6,19 +6,21 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // encode makes JSON of a message: its field names as they stand in the proto, in
 // that order, all of them. Numbers are numbers, also those of 64 bits, which
 // protojson would make strings; a list is never null; a time is RFC 3339 in UTC;
-// a message or time that is not set is null. What a terminal might obey is
+// a duration is seconds; a message or time that is not set is null. What a terminal might obey is
 // escaped.
 func encode(m proto.Message) ([]byte, error) {
 	e := &encoder{}
@@ -45,6 +47,10 @@ func (e *encoder) message(m protoreflect.Message) {
 		e.time(stamp)
 		return
 	}
+	if span, ok := m.Interface().(*durationpb.Duration); ok {
+		e.WriteString(strconv.FormatFloat(span.AsDuration().Seconds(), 'f', -1, 64))
+		return
+	}
 	e.WriteByte('{')
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -62,7 +68,7 @@ func (e *encoder) message(m protoreflect.Message) {
 func (e *encoder) field(m protoreflect.Message, field protoreflect.FieldDescriptor) {
 	switch {
 	case field.IsMap():
-		e.fail(field)
+		e.table(field, m.Get(field).Map())
 	case field.IsList():
 		e.WriteByte('[')
 		list := m.Get(field).List()
@@ -78,6 +84,30 @@ func (e *encoder) field(m protoreflect.Message, field protoreflect.FieldDescript
 	default:
 		e.value(field, m.Get(field))
 	}
+}
+
+// table writes a map with text as keys, in their order.
+func (e *encoder) table(field protoreflect.FieldDescriptor, m protoreflect.Map) {
+	if field.MapKey().Kind() != protoreflect.StringKind {
+		e.fail(field)
+		return
+	}
+	var keys []string
+	m.Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
+		keys = append(keys, k.String())
+		return true
+	})
+	slices.Sort(keys)
+	e.WriteByte('{')
+	for i, k := range keys {
+		if i > 0 {
+			e.WriteByte(',')
+		}
+		e.string(k)
+		e.WriteByte(':')
+		e.value(field.MapValue(), m.Get(protoreflect.ValueOfString(k).MapKey()))
+	}
+	e.WriteByte('}')
 }
 
 func (e *encoder) value(field protoreflect.FieldDescriptor, v protoreflect.Value) {

@@ -55,7 +55,7 @@ func once(ctx context.Context, set config.Set, out io.Writer) (err error) {
 	}
 	obs := client.Observe(ctx)
 	rules := set.Rules()
-	rules.Pressure, rules.Budget = policy.Pressure{}, policy.Budget{}
+	rules.Pressure, rules.Budget, rules.Spread = policy.Pressure{}, policy.Budget{}, 0 // what holds on every node
 	decisions := policy.Plan(policy.View{Images: obs.Images, Parts: obs.Sizes.Parts, Uses: obs.Uses, Holdings: obs.Holdings}, rules, 0)
 
 	hostname, err := os.Hostname()

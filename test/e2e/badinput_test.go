@@ -48,7 +48,7 @@ func TestBadInput(t *testing.T) {
 		"socket taken":                 {"image-custodian-sidecar", []string{"run", "--config", c.SidecarConfig}, []string{c.NodeSocket, "another"}},
 		"state locked":                 {"image-custodian-sidecar", []string{"run", "--config", locked}, []string{c.StateFile, "locked", "another"}},
 		"state damaged":                {"image-custodian-sidecar", []string{"run", "--config", damaged}, []string{"state.db.damaged-1", "start again"}},
-		"unknown key":                  {"image-custodian-sidecar", []string{"run", "--config", elsewhere("unknown", "[clean]\nunused_fro = \"31d\"\n")}, []string{"unknown", "line 10", "clean.unused_fro"}},
+		"unknown key":                  {"image-custodian-sidecar", []string{"run", "--config", elsewhere("unknown", "[clean]\nunused_fro = \"31d\"\n")}, []string{"unknown", ":10:", "clean.unused_fro"}},
 		"bad duration":                 {"image-custodian-sidecar", []string{"run", "--config", elsewhere("duration", "[clean]\nunused_for = \"31 moons\"\n")}, []string{"duration", "31 moons"}},
 		"two faults at once":           {"image-custodian-sidecar", []string{"run", "--config", elsewhere("two", "[clean]\nmode = \"maybe\"\n[log]\nformat = \"xml\"\n")}, []string{"clean.mode", "log.format"}},
 		"no such configuration":        {"image-custodian-sidecar", []string{"run", "--config", "/nowhere/sidecar.toml"}, []string{"/nowhere/sidecar.toml"}},

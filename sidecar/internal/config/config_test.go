@@ -231,6 +231,8 @@ func FuzzLoad(f *testing.F) {
 				t.Errorf("fault %+v", fault)
 			}
 		}
-		parseRules("r.toml", []byte(text))
+		if _, faults := parseRules("r.toml", []byte(text)); len(faults) > maxFaults+100 {
+			t.Errorf("%d faults", len(faults))
+		}
 	})
 }

@@ -222,6 +222,9 @@ func (d *document) blank(data []byte, line int) bool {
 
 // fault notes what is wrong with the value of a key.
 func (d *document) fault(key, format string, args ...any) {
+	if len(d.faults) >= maxFaults {
+		return // enough to begin with
+	}
 	line := d.lines[key]
 	for k := key; line == 0 && k != ""; line = d.lines[k] {
 		k = k[:max(0, strings.LastIndexByte(k, '.'))]

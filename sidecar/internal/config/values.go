@@ -75,7 +75,7 @@ func (s *Size) UnmarshalText(text []byte) error {
 			continue
 		}
 		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-		if err != nil || n < 0 || n*u.bytes > 1<<60 || n != n { //nolint:gocritic // NaN
+		if err != nil || n < 0 || n*u.bytes > 1<<60 || math.IsNaN(n) {
 			break
 		}
 		s.Bytes = int64(n * u.bytes)
@@ -96,7 +96,7 @@ func (s *Share) UnmarshalText(text []byte) error {
 	}
 	number, ok := strings.CutSuffix(t, "%")
 	n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if !ok || err != nil || n < 0 || n > 100 || n != n { //nolint:gocritic // NaN
+	if !ok || err != nil || n < 0 || n > 100 || math.IsNaN(n) {
 		return fmt.Errorf("%q is no share between 0%% and 100%%", t)
 	}
 	s.Part = n / 100

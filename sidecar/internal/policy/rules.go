@@ -70,8 +70,8 @@ type Rule struct {
 	// Keep keeps for ever; Pin does too, and asks for the CRI's pin, which the
 	// kubelet obeys.
 	Keep, Pin bool
-	// KeepLatest keeps so many images of each repository: those used last, then
-	// those pulled last.
+	// KeepLatest keeps so many images of each repository: those that were used
+	// or pulled last.
 	KeepLatest int
 	// UnusedFor is how long an image stays after its last use; nil = as
 	// Rules.UnusedFor, 0 = it never goes by its age.

@@ -116,7 +116,7 @@ type ranked struct {
 func repositoryOf(name string) string { return parseReference(name).repository }
 
 // rankLatest finds what the rules with KeepLatest keep: of each repository, in
-// each containerd namespace, the images used last, then those pulled last.
+// each containerd namespace, the images that were used or pulled last.
 func (p *planner) rankLatest() map[ranked]bool {
 	if !slices.ContainsFunc(p.rules.List, func(r Rule) bool { return r.KeepLatest > 0 }) {
 		return nil
@@ -146,23 +146,22 @@ func (p *planner) rankLatest() map[ranked]bool {
 	return latest
 }
 
-// byLatest sorts what was used last, then what was pulled last, to the front.
+// byLatest sorts what was used or pulled last to the front; of equals what was
+// pulled last.
 func (p *planner) byLatest(i, j int) int {
 	a, b := p.view.Images[i].Key, p.view.Images[j].Key
 	return cmp.Or(
-		cmp.Compare(p.lastUse(b), p.lastUse(a)),
+		cmp.Compare(p.wanted(j), p.wanted(i)),
 		cmp.Compare(p.view.Memory[b].Pulled, p.view.Memory[a].Pulled),
 		cmp.Compare(a.ID, b.ID),
 	)
 }
 
-// lastUse is now for what is in use, and before all time for what never was.
-func (p *planner) lastUse(k Key) Moment {
-	if p.used[k] != "" {
+// wanted is when somebody last wanted image i: now, if it is in use.
+func (p *planner) wanted(i int) Moment {
+	if p.used[p.view.Images[i].Key] != "" {
 		return p.now
 	}
-	if last := p.view.Memory[k].LastUse; last != nil {
-		return *last
-	}
-	return -1
+	mem := p.view.Memory[p.view.Images[i].Key]
+	return mem.UnusedSince()
 }

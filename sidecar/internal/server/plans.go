@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -110,7 +111,7 @@ func askOf(req *control.MakePlanRequest) (reconcile.Ask, error) {
 	switch share, bytes := req.GetUntilShare(), req.GetUntilBytes(); {
 	case share != 0 && bytes != 0:
 		return ask, errors.New("until: either bytes or a share of the file system, not both")
-	case share < 0 || share >= 1 || share != share: //nolint:gocritic // NaN
+	case share < 0 || share >= 1 || math.IsNaN(share):
 		return ask, fmt.Errorf("until: %v is no share of a file system between 0 and 1", share)
 	case bytes > 1<<60:
 		return ask, fmt.Errorf("until: %d bytes are more than any disk has", bytes)
