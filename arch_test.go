@@ -35,6 +35,7 @@ var mayImport = map[string]struct {
 	"sidecar/internal/policy":     {nil, "decisions are pure: they depend on nothing that can change under them"},
 	"sidecar/internal/state":      {[]string{"sidecar/internal/policy"}, "the state stores facts and draws no conclusions"},
 	"sidecar/internal/containerd": {[]string{"sidecar/internal/policy"}, "what talks to containerd decides nothing"},
+	"sidecar/internal/owner":      {[]string{"sidecar/internal/policy"}, "what asks the kubelet decides nothing"},
 	"sidecar/internal/config":     {[]string{"sidecar/internal/policy"}, "a file becomes rules, and knows nothing of a node"},
 	"sidecar/internal/reconcile": {
 		[]string{"sidecar/internal/policy", "sidecar/internal/state", "sidecar/internal/containerd"},
@@ -45,7 +46,7 @@ var mayImport = map[string]struct {
 		"the services translate; containerd is not their business",
 	},
 	"sidecar": {
-		[]string{"sidecar/internal/config", "sidecar/internal/policy", "sidecar/internal/state", "sidecar/internal/containerd", "sidecar/internal/reconcile", "sidecar/internal/server"},
+		[]string{"sidecar/internal/config", "sidecar/internal/policy", "sidecar/internal/state", "sidecar/internal/containerd", "sidecar/internal/owner", "sidecar/internal/reconcile", "sidecar/internal/server"},
 		"main wires all of the sidecar, and nobody imports it",
 	},
 	"hack/node":          {nil, "the private node runs the product from outside"},

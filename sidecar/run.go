@@ -15,6 +15,7 @@ import (
 
 	"github.com/image-custodian/custodian/sidecar/internal/config"
 	"github.com/image-custodian/custodian/sidecar/internal/containerd"
+	"github.com/image-custodian/custodian/sidecar/internal/owner"
 	"github.com/image-custodian/custodian/sidecar/internal/reconcile"
 	"github.com/image-custodian/custodian/sidecar/internal/server"
 	"github.com/image-custodian/custodian/sidecar/internal/state"
@@ -85,8 +86,15 @@ func run(ctx context.Context, path string) (err error) {
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 
+	pods, err := owner.New(owner.Config{
+		Mode: owner.Mode(cfg.Kubelet.Pods), Socket: cfg.Kubelet.Socket, URL: cfg.Kubelet.URL,
+		TokenFile: cfg.Kubelet.TokenFile, CAFile: cfg.Kubelet.CAFile,
+	}, log)
+	if err != nil {
+		return err
+	}
 	rec, err := reconcile.New(reconcile.Config{
-		Settings: settings(set, ruleFaults),
+		Settings: settings(set, ruleFaults), Pods: pods,
 		Interval: interval, PluginSilence: pluginSilence, NotBefore: buildDate(), Wall: wallClock,
 		CompareAndDelete: client.CompareAndDelete, Linger: linger,
 	}, client, store, log)
@@ -115,6 +123,7 @@ func run(ctx context.Context, path string) (err error) {
 	served = true
 	group.Go(func() error { return srv.Serve(ctx, nodeService, controlService) })
 	group.Go(func() error { return rec.Run(ctx) })
+	group.Go(func() error { return pods.Run(ctx, rec.Wake) })
 	group.Go(func() error {
 		return config.Watch(ctx, path, set, ruleFaults, hangup(ctx), log, func(set config.Set, ruleFaults, err error) {
 			rec.Apply(current.replace(set, ruleFaults, err, log))
