@@ -106,6 +106,8 @@ func (c *Custodian) Configure(text string) error {
 	base := fmt.Sprintf(`
 [containerd]
 address = %q
+[kubelet]
+pods = "none"
 [node]
 socket = %q
 [state]

@@ -43,6 +43,8 @@ type Look struct {
 	Sources map[string]SourceState
 	Sizes   containerd.Sizes
 	Mode    policy.Mode
+	// unsettled is that of the reconciler.
+	unsettled policy.Moment
 	// Config identifies the configuration, PodsKind says where pods come from.
 	Config, PodsKind string
 }
@@ -125,7 +127,7 @@ func (r *Reconciler) view(seen sight) (*Look, error) {
 	look := &Look{
 		Now: now, At: r.cfg.Wall(), Rules: r.settings.effective(),
 		Uses:    slices.Concat(slices.Collect(maps.Values(stored)), r.gate.uses(now)),
-		Sources: r.judgeSources(seen, now), Sizes: seen.Sizes,
+		Sources: r.judgeSources(seen, now), Sizes: seen.Sizes, unsettled: r.unsettled,
 		Mode: r.settings.Mode, Config: r.settings.Revision, PodsKind: r.cfg.Pods.Kind(),
 	}
 	slices.SortFunc(look.Uses, func(a, b policy.Use) int {
@@ -262,9 +264,14 @@ func (r *Reconciler) mendUses(raise map[policy.Key]policy.Moment, stored map[sta
 			put = append(put, merged)
 		}
 	}
+	r.unsettled = policy.Never
 	for k, u := range stored {
-		if !live[k] && u.Recorded.Add(settle) < began {
+		switch settled := u.Recorded.Add(settle); {
+		case live[k]:
+		case settled < began:
 			end[k] = now
+		default:
+			r.unsettled = min(r.unsettled, settled)
 		}
 	}
 	for k, at := range r.ended {

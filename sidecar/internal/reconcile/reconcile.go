@@ -119,6 +119,9 @@ type Reconciler struct {
 	heard *policy.Moment
 	// ended remembers recent ends, so that an older list cannot revive a use.
 	ended map[state.UseKey]policy.Moment
+	// unsettled is when the first use may end that the last look did not find:
+	// until then the runtime may only be slow to list it.
+	unsettled policy.Moment
 	// removing are the images of the batch under way: a look in the middle of it
 	// must not judge by what it sees of them.
 	removing map[policy.Key]bool
@@ -172,7 +175,7 @@ func newReconciler(cfg Config, n node, store *state.Store, log *slog.Logger) (*R
 	return &Reconciler{
 		cfg: cfg, settings: cfg.Settings, node: n, store: store, log: log,
 		gate: newGate(), wake: make(chan struct{}, 1),
-		started: store.Clock().Now(), session: session,
+		started: store.Clock().Now(), session: session, unsettled: policy.Never,
 		ended: map[state.UseKey]policy.Moment{}, index: policy.NewIndex(nil),
 		sources: map[string]SourceState{}, staleHolds: true, later: map[policy.Key]policy.Moment{},
 	}, nil
@@ -279,6 +282,9 @@ func (r *Reconciler) untilNext(look *Look) time.Duration {
 	}
 	for _, until := range r.later {
 		consider(until)
+	}
+	if look.unsettled != policy.Never {
+		consider(look.unsettled.Add(time.Millisecond)) // settled is what is older
 	}
 	for _, d := range look.Decisions {
 		consider(d.Expires)

@@ -265,3 +265,18 @@ func TestALateClaimIsAnsweredAtOnce(t *testing.T) {
 	stop()
 	<-done
 }
+
+// A container that was made and went within moments ends by itself as soon as
+// the runtime cannot only be slow to list it.
+func TestAYoungUseThatIsNotListed(t *testing.T) {
+	b := newBench(t)
+	img := b.node.addImage("a")
+	b.node.addUse("c1", img)
+	b.sync("s1", 0)
+	b.look()
+	b.node.dropUse("c1")
+	look := b.look()
+	if next := b.rec.untilNext(look); len(b.liveUses()) != 1 || next > settle+time.Second || next < settle-time.Second {
+		t.Errorf("%d uses, next pass in %v, want it after %v", len(b.liveUses()), next, settle)
+	}
+}
