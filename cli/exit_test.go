@@ -74,7 +74,7 @@ func TestWrongUsage(t *testing.T) {
 		"images --filter reason":     "want key=value",
 		"images --filter =x":         "want key=value",
 		"uses --filter x":            "want key=value",
-		"images --sort colour":       "name, size, last-used",
+		"images --sort colour":       "name, size, unique, last-used",
 		"status -o xml":              "table, wide, json, yaml",
 		"status --nope":              "--nope",
 		"status --timeout 0":         "longer than none",

@@ -51,6 +51,24 @@ func TestScreens(t *testing.T) {
 		{"uses.json", all, "uses -o json", 0},
 		{"uses.yaml", all, "uses -o yaml", 0},
 		{"uses-none.txt", none, "uses", 0},
+		{"why.txt", &sidecar{why: whyKept()}, "why docker.io/library/postgres:16", 0},
+		{"why.json", &sidecar{why: whyKept()}, "explain postgres:16 -o json", 0},
+		{"why-used.txt", &sidecar{why: whyUsed()}, "why pause", 0},
+		{"why-held.txt", &sidecar{why: whyHeld()}, "why ui", 0},
+		{"why-gone.txt", &sidecar{why: whyGone()}, "why pay:2.1", 0},
+		{"why-none.txt", &sidecar{why: &control.WhyResponse{Image: &control.Image{}}}, "why x", 0},
+		{"plan.txt", &sidecar{plan: aPlan()}, "plan", 0},
+		{"plan.json", &sidecar{plan: aPlan()}, "plan -o json", 0},
+		{"plan-kept.txt", &sidecar{plan: aPlan()}, "plan k3q7", 0},
+		{"plan-short.txt", &sidecar{plan: askedPlan()}, "plan --free 20GiB --in 1d", 0},
+		{"plan-read.txt", &sidecar{plan: aPlan(), readOnly: true}, "plan", 0},
+		{"plan-none.txt", &sidecar{plan: &control.Plan{Complete: true, CreatedAt: ago(0)}}, "plan", 0},
+		{"plan-doubt.txt", &sidecar{plan: doubtfulPlan()}, "plan", 0},
+		{"plan-list.txt", &sidecar{plans: &control.ListPlansResponse{Plans: []*control.Plan{aPlan(), askedPlan()}}}, "plan --list", 0},
+		{"plan-list-none.txt", &sidecar{plans: &control.ListPlansResponse{}}, "plan --list", 0},
+		{"help-why.txt", all, "why --help", 0},
+		{"help-plan.txt", all, "plan --help", 0},
+		{"images-unique.txt", all, "images --sort unique", 0},
 		{"version.txt", all, "version", 0},
 		{"version-none.txt", none, "version", 0},
 		{"version.json", all, "version -o json", 0},
@@ -61,7 +79,10 @@ func TestScreens(t *testing.T) {
 	} {
 		t.Run(c.golden, func(t *testing.T) {
 			// The order of a shared answer must not depend on an earlier case.
-			s := &sidecar{status: c.sidecar.status, uses: c.sidecar.uses, version: c.sidecar.version}
+			s := &sidecar{
+				status: c.sidecar.status, uses: c.sidecar.uses, version: c.sidecar.version,
+				why: c.sidecar.why, plan: c.sidecar.plan, plans: c.sidecar.plans, readOnly: c.sidecar.readOnly,
+			}
 			if c.sidecar.images != nil {
 				s.images = proto.CloneOf(c.sidecar.images)
 			}
@@ -82,7 +103,7 @@ func TestScreens(t *testing.T) {
 
 // JSON and YAML are the same data.
 func TestYAMLIsTheJSON(t *testing.T) {
-	for _, m := range []proto.Message{goodStatus(), someImages(), someUses(), aVersion()} {
+	for _, m := range []proto.Message{goodStatus(), someImages(), someUses(), aVersion(), whyKept(), aPlan()} {
 		text, err := encode(m)
 		if err != nil {
 			t.Fatal(err)
@@ -110,6 +131,11 @@ func TestNothingSet(t *testing.T) {
 		renderStatus(nil, wide, now)
 		renderImages(nil, wide, now)
 		renderUses(nil, wide, now)
+		renderWhy(nil, now)
+		renderWhy(&control.WhyResponse{Image: &control.Image{Uses: []*control.Use{nil}}, Names: []*control.NameVerdict{nil}, Sharers: []*control.Sharer{nil}, Events: []*control.Event{nil, {Kind: "removed"}}}, now)
+		renderPlan(nil, 0, now)
+		renderPlan(&control.Plan{Entries: []*control.Image{nil}}, 1, now)
+		renderPlans(&control.ListPlansResponse{Plans: []*control.Plan{nil}}, now)
 		renderStatus(&control.StatusResponse{
 			Sources: []*control.Source{nil}, Holds: []*control.Hold{nil, {NeedsPerson: true}}, Events: []*control.Event{nil, nil},
 		}, wide, now)

@@ -19,13 +19,15 @@ func (a *app) imagesVerb() *cobra.Command {
 		Short: "The images of this node, who uses them and what becomes of them",
 		Long: `The images of this node, who uses them and what becomes of them.
 
-SIZE is that of an image alone: layers that images share count in each.
+SIZE is what an image takes on this node, as blobs and unpacked; what images share
+counts in each. UNIQUE is what the node would gain without the image.
 
 Filters of different keys all have to match, of one key any. Keys:
-containerd_namespace, image, id, platform, runtime, decision, reason, in_use,
-pinned.`,
+containerd_namespace, image (a pattern: * stops at "/", ** does not), untagged,
+label (NAME or NAME=VALUE), id, kind, platform, runtime, decision, reason, rule,
+in_use, pinned.`,
 		Example: `  custodianctl images --filter decision=remove
-  custodianctl images --sort size -o wide`,
+  custodianctl images --sort unique --filter image=ci.corp/**`,
 		Args: cobra.NoArgs,
 		RunE: a.ask(func(ctx context.Context, cmd *cobra.Command, client control.ControlClient, _ []string) error {
 			answer, err := client.ListImages(ctx, &control.ListImagesRequest{Filters: wanted})
@@ -37,10 +39,16 @@ pinned.`,
 		}),
 	}
 	cmd.Flags().Var(&wanted, "filter", "only images that match, may be repeated")
-	cmd.Flags().Var(&by, "sort", "name, size (largest first) or last-used (never used, then longest ago, first)")
-	complete(cmd, "filter", "containerd_namespace=", "image=", "id=", "platform=", "runtime=", "decision=", "reason=", "in_use=", "pinned=")
+	cmd.Flags().Var(&by, "sort", "name, size or unique (largest first), or last-used (never used, then longest ago, first)")
+	complete(cmd, "filter", imageFilters...)
 	complete(cmd, "sort", orders...)
 	return cmd
+}
+
+// imageFilters are the keys of filters for images.
+var imageFilters = []string{
+	"containerd_namespace=", "image=", "untagged=", "label=", "id=", "kind=", "platform=", "runtime=",
+	"decision=", "reason=", "rule=", "in_use=", "pinned=",
 }
 
 // order is how images are sorted.
@@ -49,10 +57,11 @@ type order string
 const (
 	byName     order = "name"
 	bySize     order = "size"
+	byUnique   order = "unique"
 	byLastUsed order = "last-used"
 )
 
-var orders = []string{string(byName), string(bySize), string(byLastUsed)}
+var orders = []string{string(byName), string(bySize), string(byUnique), string(byLastUsed)}
 
 // String, Set and Type make it a flag.
 func (o *order) String() string { return string(*o) }
@@ -73,7 +82,9 @@ func sortImages(images []*control.Image, by order) {
 		names := cmp.Or(cmp.Compare(firstName(a), firstName(b)), cmp.Compare(a.GetContainerdNamespace(), b.GetContainerdNamespace()))
 		switch by {
 		case bySize:
-			return cmp.Or(cmp.Compare(b.GetContentBytes(), a.GetContentBytes()), names)
+			return cmp.Or(cmp.Compare(stored(b), stored(a)), names)
+		case byUnique:
+			return cmp.Or(cmp.Compare(b.GetUniqueBytes(), a.GetUniqueBytes()), names)
 		case byLastUsed:
 			return cmp.Or(lastUse(a).Compare(lastUse(b)), names)
 		default:
@@ -81,6 +92,9 @@ func sortImages(images []*control.Image, by order) {
 		}
 	})
 }
+
+// stored is what an image takes on the node.
+func stored(img *control.Image) uint64 { return img.GetContentBytes() + img.GetSnapshotBytes() }
 
 // lastUse is the zero time for an image that was never used. One in use is used
 // for longer than any clock can say.

@@ -11,9 +11,9 @@ import (
 
 func renderImages(answer *control.ListImagesResponse, wide bool, now time.Time) string {
 	var c columns
-	head := []string{"IMAGE", "ID", "SIZE", "LAST USED", "USED BY", "DECISION"}
+	head := []string{"IMAGE", "ID", "SIZE", "UNIQUE", "LAST USED", "USED BY", "DECISION"}
 	if wide {
-		head = append(head, "PLATFORM", "RUNTIME", "RULE", "NAMES", "PULLED", "CONTAINERD-NS")
+		head = append(head, "PLATFORM", "RUNTIME", "RULE", "NAMES", "PULLED", "CONTENT", "SNAPSHOTS", "CONTAINERD-NS")
 	}
 	c.add(head...)
 	for _, img := range answer.GetImages() {
@@ -32,10 +32,11 @@ func imageRow(img *control.Image, wide bool, now time.Time) []string {
 	if !img.GetInUse() {
 		lastUsed = age(img.GetLastUsed(), now, "never")
 	}
-	row := []string{name, shortID(img.GetId()), size(img.GetContentBytes()), lastUsed, usedBy(img), decisionOf(img, now)}
+	row := []string{name, shortID(img.GetId()), size(stored(img)), size(img.GetUniqueBytes()), lastUsed, usedBy(img), decisionOf(img, now)}
 	if wide {
 		row = append(row, orDash(img.GetPlatform()), orDash(strings.Join(img.GetRuntimes(), ",")), orDash(img.GetRule()),
-			orDash(strings.Join(img.GetNames(), ",")), age(img.GetPulledAt(), now, "-"), orDash(img.GetContainerdNamespace()))
+			orDash(strings.Join(img.GetNames(), ",")), age(img.GetPulledAt(), now, "-"),
+			size(img.GetContentBytes()), size(img.GetSnapshotBytes()), orDash(img.GetContainerdNamespace()))
 	}
 	return row
 }
@@ -137,9 +138,9 @@ func footer(answer *control.ListImagesResponse) string {
 	more := false
 	for _, img := range answer.GetImages() {
 		switch img.GetReason() {
-		case "in-use", "image-volume", "sandbox":
+		case "in-use", "image-volume", "sandbox", "pod-spec", "snapshot", "leased":
 			inUse++
-		case "not-expired", "min-age", "start-grace", "view-incomplete", "paused":
+		case "not-expired", "min-age", "max-per-hour", "start-grace", "view-incomplete":
 			unused++
 		default:
 			if img.GetDecision() == "remove" {

@@ -15,7 +15,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/image-custodian/custodian/api/v1/control"
 )
@@ -34,11 +36,43 @@ type sidecar struct {
 	images  *control.ListImagesResponse
 	uses    *control.ListUsesResponse
 	version *control.VersionResponse
-	err     error
-	hang    bool // until the caller gives up
+	why     *control.WhyResponse
+	plan    *control.Plan
+	plans   *control.ListPlansResponse
+	// readOnly is read.sock: it keeps no plan.
+	readOnly bool
+	err      error
+	hang     bool // until the caller gives up
 
 	mu      sync.Mutex
 	filters []string // of the last request
+	asked   *control.MakePlanRequest
+}
+
+func (s *sidecar) Why(ctx context.Context, _ *control.WhyRequest) (*control.WhyResponse, error) {
+	return s.why, s.answer(ctx, nil)
+}
+
+func (s *sidecar) MakePlan(ctx context.Context, r *control.MakePlanRequest) (*control.MakePlanResponse, error) {
+	s.asked = r
+	plan := proto.CloneOf(s.plan)
+	plan.Id = ""
+	return &control.MakePlanResponse{Plan: plan}, s.answer(ctx, r.GetFilters())
+}
+
+func (s *sidecar) SavePlan(ctx context.Context, r *control.SavePlanRequest) (*control.SavePlanResponse, error) {
+	if s.readOnly {
+		return nil, status.Error(codes.PermissionDenied, "read.sock answers reads alone")
+	}
+	s.asked = r.GetPlan()
+	return &control.SavePlanResponse{Plan: s.plan}, s.answer(ctx, r.GetPlan().GetFilters())
+}
+
+func (s *sidecar) ListPlans(ctx context.Context, r *control.ListPlansRequest) (*control.ListPlansResponse, error) {
+	if r.GetId() != "" {
+		return &control.ListPlansResponse{Plans: []*control.Plan{s.plan}}, s.answer(ctx, nil)
+	}
+	return s.plans, s.answer(ctx, nil)
 }
 
 func (s *sidecar) answer(ctx context.Context, filters []string) error {

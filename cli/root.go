@@ -74,7 +74,7 @@ usage, 3 refused or denied, 4 not found.`,
 	flags.Var(&a.timeout, "timeout", "how long to wait for an answer")
 	flags.VarP(&a.output, "output", "o", "table, wide, json or yaml")
 	complete(root, "output", formats...)
-	root.AddCommand(a.statusVerb(), a.imagesVerb(), a.usesVerb(), a.versionVerb())
+	root.AddCommand(a.statusVerb(), a.imagesVerb(), a.usesVerb(), a.whyVerb(), a.planVerb(), a.versionVerb())
 	return root
 }
 

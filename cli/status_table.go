@@ -50,9 +50,27 @@ func disk(p *page, s *control.StatusResponse) {
 	}
 	p.say("DISK    %-23s  %s", orDash(s.GetDiskPath()), used)
 	inUse, kept, unused := s.GetInUse().GetBytes(), s.GetKept().GetBytes(), s.GetUnused().GetBytes()
-	p.say("        %-23s  in use %s   kept %s   unused %s   (as stored, without unpacked layers)",
+	p.say("        %-23s  in use %s   kept %s   unused %s",
 		"images "+size(inUse+kept+unused), size(inUse), size(kept), size(unused))
+	fillers(p, s.GetFillers())
 	p.say("")
+}
+
+// fillers tells what else fills the disk.
+func fillers(p *page, list []*control.Filler) {
+	var total uint64
+	var parts []string
+	for _, f := range list {
+		total += f.GetBytes()
+		part := strings.ReplaceAll(orDash(f.GetName()), "-", " ") + " " + size(f.GetBytes())
+		if f.GetName() == "other-namespaces" && f.GetDetail() != "" {
+			part += " (" + f.GetDetail() + ")"
+		}
+		parts = append(parts, part)
+	}
+	if len(parts) > 0 {
+		p.say("        %-23s  %s", "not images "+size(total), strings.Join(parts, "   "))
+	}
 }
 
 func cleaning(p *page, s *control.StatusResponse, now time.Time) {
@@ -62,7 +80,7 @@ func cleaning(p *page, s *control.StatusResponse, now time.Time) {
 		if !due.After(now) {
 			when = "due"
 		}
-		next = fmt.Sprintf("next: %s, %s, %s", plural(s.GetNext().GetImages(), "image"), size(s.GetNext().GetBytes()), when)
+		next = fmt.Sprintf("next: %s, %s, %s   (custodianctl plan --in 24h)", plural(s.GetNext().GetImages(), "image"), size(s.GetNext().GetBytes()), when)
 	}
 	mode := orDash(s.GetCleanMode())
 	switch s.GetCleanMode() {
@@ -91,7 +109,14 @@ func view(p *page, s *control.StatusResponse, now time.Time) {
 		if !source.GetOk() {
 			word = strings.TrimSpace("FAILED " + age(source.GetSince(), now, ""))
 		}
-		sources = append(sources, orDash(source.GetName())+" "+word)
+		name := orDash(source.GetName())
+		switch {
+		case name == "config" && s.GetConfig() != "":
+			name += " " + s.GetConfig()
+		case name == "kubelet":
+			name += " pods"
+		}
+		sources = append(sources, name+" "+word)
 	}
 	p.say("VIEW    %-23s  %s", complete, strings.Join(sources, "   "))
 }

@@ -706,7 +706,9 @@ type Event struct {
 	Reason     string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	FreedBytes uint64 `protobuf:"varint,6,opt,name=freed_bytes,json=freedBytes,proto3" json:"freed_bytes,omitempty"`
 	// For a person.
-	Detail        string `protobuf:"bytes,7,opt,name=detail,proto3" json:"detail,omitempty"`
+	Detail string `protobuf:"bytes,7,opt,name=detail,proto3" json:"detail,omitempty"`
+	// Name of the rule that decided, where there is one.
+	Rule          string `protobuf:"bytes,8,opt,name=rule,proto3" json:"rule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -786,6 +788,13 @@ func (x *Event) GetFreedBytes() uint64 {
 func (x *Event) GetDetail() string {
 	if x != nil {
 		return x.Detail
+	}
+	return ""
+}
+
+func (x *Event) GetRule() string {
+	if x != nil {
+		return x.Rule
 	}
 	return ""
 }
@@ -2164,7 +2173,7 @@ const file_control_control_proto_rawDesc = "" +
 	"\afillers\x18\x14 \x03(\v2!.imagecustodian.control.v1.FillerR\afillers\x12\x16\n" +
 	"\x06config\x18\x15 \x01(\tR\x06config\x12\x1f\n" +
 	"\vpods_source\x18\x16 \x01(\tR\n" +
-	"podsSource\"\xc4\x01\n" +
+	"podsSource\"\xd8\x01\n" +
 	"\x05Event\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
@@ -2173,7 +2182,8 @@ const file_control_control_proto_rawDesc = "" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1f\n" +
 	"\vfreed_bytes\x18\x06 \x01(\x04R\n" +
 	"freedBytes\x12\x16\n" +
-	"\x06detail\x18\a \x01(\tR\x06detail\"-\n" +
+	"\x06detail\x18\a \x01(\tR\x06detail\x12\x12\n" +
+	"\x04rule\x18\b \x01(\tR\x04rule\"-\n" +
 	"\x11ListImagesRequest\x12\x18\n" +
 	"\afilters\x18\x01 \x03(\tR\afilters\"j\n" +
 	"\x12ListImagesResponse\x128\n" +

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -106,7 +107,7 @@ func askOf(req *control.MakePlanRequest) (reconcile.Ask, error) {
 			return ask, fmt.Errorf("free: %d bytes are more than any disk has", free)
 		}
 		ask.FreeBytes = int64(free)
-		words = append(words, fmt.Sprintf("free %d bytes", free))
+		words = append(words, "free "+humanize.IBytes(free))
 	}
 	switch share, bytes := req.GetUntilShare(), req.GetUntilBytes(); {
 	case share != 0 && bytes != 0:
@@ -120,13 +121,13 @@ func askOf(req *control.MakePlanRequest) (reconcile.Ask, error) {
 		words = append(words, fmt.Sprintf("until %.4g %% are used", 100*share))
 	case bytes > 0:
 		ask.Until = policy.Level{Bytes: int64(bytes)}
-		words = append(words, fmt.Sprintf("until %d bytes are used", bytes))
+		words = append(words, "until "+humanize.IBytes(bytes)+" are used")
 	}
 	if ask.Ahead < 0 || ask.Ahead > maxAhead {
 		return ask, fmt.Errorf("ahead: %v: want a time from now on and within ten years", ask.Ahead)
 	}
 	if ask.Ahead > 0 {
-		words = append(words, fmt.Sprintf("in %v", ask.Ahead))
+		words = append(words, "in "+days(ask.Ahead))
 	}
 	if len(req.GetRules()) > maxRulesText {
 		return ask, fmt.Errorf("rules %s: more than %d bytes", req.GetRulesName(), maxRulesText)
@@ -139,6 +140,14 @@ func askOf(req *control.MakePlanRequest) (reconcile.Ask, error) {
 	}
 	ask.Text = strings.Join(words, ", ")
 	return ask, nil
+}
+
+// days tells a time as people write it: 36h, 7d.
+func days(d time.Duration) string {
+	if d%(24*time.Hour) == 0 {
+		return fmt.Sprintf("%dd", d/(24*time.Hour))
+	}
+	return d.String()
 }
 
 func planTo(p state.Plan) *control.Plan {

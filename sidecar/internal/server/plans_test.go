@@ -74,17 +74,17 @@ func TestMakePlan(t *testing.T) {
 		asked string
 	}{
 		"by the rules":        {req: &control.MakePlanRequest{}, want: "bbb1", bytes: 100},
-		"ahead":               {req: &control.MakePlanRequest{Ahead: durationpb.New(30 * 24 * time.Hour)}, want: "bbb1 bbb2", bytes: 310, asked: "in 720h0m0s"},
-		"free less":           {req: &control.MakePlanRequest{FreeBytes: 90}, want: "bbb1", bytes: 100, asked: "free 90 bytes"},
-		"free more":           {req: &control.MakePlanRequest{FreeBytes: 101}, want: "bbb1 bbb2", bytes: 310, asked: "free 101 bytes"},
-		"free all":            {req: &control.MakePlanRequest{FreeBytes: 1 << 40}, want: "bbb1 bbb2", bytes: 310, asked: "free 1099511627776 bytes"},
+		"ahead":               {req: &control.MakePlanRequest{Ahead: durationpb.New(30 * 24 * time.Hour)}, want: "bbb1 bbb2", bytes: 310, asked: "in 30d"},
+		"free less":           {req: &control.MakePlanRequest{FreeBytes: 90}, want: "bbb1", bytes: 100, asked: "free 90 B"},
+		"free more":           {req: &control.MakePlanRequest{FreeBytes: 101}, want: "bbb1 bbb2", bytes: 310, asked: "free 101 B"},
+		"free all":            {req: &control.MakePlanRequest{FreeBytes: 1 << 40}, want: "bbb1 bbb2", bytes: 310, asked: "free 1.0 TiB"},
 		"until a share":       {req: &control.MakePlanRequest{UntilShare: 0.78}, want: "bbb1 bbb2", bytes: 310, asked: "until 78 % are used"},
-		"until bytes":         {req: &control.MakePlanRequest{UntilBytes: 7900}, want: "bbb1", bytes: 100, asked: "until 7900 bytes are used"},
+		"until bytes":         {req: &control.MakePlanRequest{UntilBytes: 7900}, want: "bbb1", bytes: 100, asked: "until 7.7 KiB are used"},
 		"already so low":      {req: &control.MakePlanRequest{UntilShare: 0.9}, want: "bbb1", bytes: 100, asked: "until 90 % are used"},
-		"only some":           {req: &control.MakePlanRequest{FreeBytes: 50, Filters: []string{"image=reg/young"}}, want: "bbb2", bytes: 200, asked: "free 50 bytes, only image=reg/young"},
+		"only some":           {req: &control.MakePlanRequest{FreeBytes: 50, Filters: []string{"image=reg/young"}}, want: "bbb2", bytes: 200, asked: "free 50 B, only image=reg/young"},
 		"none that is meant":  {req: &control.MakePlanRequest{Filters: []string{"label=team"}}, asked: "only label=team"},
 		"with rules to try":   {req: &control.MakePlanRequest{RulesName: "new.toml", Rules: "keep"}, asked: "with rules new.toml"},
-		"rules and a request": {req: &control.MakePlanRequest{RulesName: "new.toml", Rules: "keep", FreeBytes: 1}, want: "bbb1", bytes: 100, asked: "free 1 bytes, with rules new.toml"},
+		"rules and a request": {req: &control.MakePlanRequest{RulesName: "new.toml", Rules: "keep", FreeBytes: 1}, want: "bbb1", bytes: 100, asked: "free 1 B, with rules new.toml"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

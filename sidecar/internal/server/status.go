@@ -191,6 +191,6 @@ func needs(h *control.Hold) int {
 func eventTo(e state.Event) *control.Event {
 	return &control.Event{
 		At: stamp(e.At), Kind: string(e.Kind), Image: e.Image.ID, Names: e.Names,
-		Reason: string(e.Reason), FreedBytes: uint64(max(0, e.Freed)), Detail: e.Detail,
+		Reason: string(e.Reason), Rule: e.Rule, FreedBytes: size(e.Freed), Detail: e.Detail,
 	}
 }
