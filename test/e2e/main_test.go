@@ -221,6 +221,7 @@ type image struct {
 	Pinned       bool     `json:"pinned"`
 	Decision     string   `json:"decision"`
 	Reason       string   `json:"reason"`
+	Rule         string   `json:"rule"`
 	Runtimes     []string `json:"runtimes"`
 	ContentBytes int64    `json:"content_bytes"`
 	Uses         []use    `json:"uses"`
