@@ -120,6 +120,13 @@ func (s *scene) stored(ctx context.Context) (bytes int64, err error) {
 	})
 }
 
+// complete reports whether the sidecar sees all of the node.
+func (s *scene) complete(ctx context.Context) (bool, error) {
+	var list struct{ Complete bool }
+	err := s.ask(ctx, &list, "images")
+	return list.Complete, err
+}
+
 // show runs a program before the spectator's eyes.
 func (s *scene) show(ctx context.Context, name string, args ...string) error {
 	fmt.Printf("\n# %s %s\n", name, strings.Join(args, " "))

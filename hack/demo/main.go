@@ -193,7 +193,10 @@ func (s *scene) expire(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.show(ctx, "crictl", "images"); err != nil {
+	if err := s.until(ctx, "the view is complete", func() (bool, error) { return s.complete(ctx) }); err != nil {
+		return err
+	}
+	if err := errors.Join(s.show(ctx, "custodianctl", "plan", "--in", "1m"), s.show(ctx, "custodianctl", "why", s.batch), s.show(ctx, "crictl", "images")); err != nil {
 		return err
 	}
 	stored, err := s.stored(ctx)
@@ -229,7 +232,7 @@ func (s *scene) expire(ctx context.Context) error {
 	if removal.FreedBytes != s.summary.FreedBytes || s.summary.FreedBytes <= 0 {
 		return fmt.Errorf("the sidecar tells of %d freed bytes, containerd's stores lost %d", removal.FreedBytes, s.summary.FreedBytes)
 	}
-	return errors.Join(s.show(ctx, "crictl", "images"), s.show(ctx, "custodianctl", "images"), s.show(ctx, "custodianctl", "status"))
+	return errors.Join(s.show(ctx, "crictl", "images"), s.show(ctx, "custodianctl", "why", s.batch), s.show(ctx, "custodianctl", "status"))
 }
 
 func write(s Summary) error {

@@ -299,6 +299,7 @@ func (h *Hold) Release(ctx context.Context) (map[policy.Key]int64, error) {
 			errs = append(errs, fmt.Errorf("lease %s: %w", lease.ID, err))
 		}
 	}
+	h.c.remeasure()
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}

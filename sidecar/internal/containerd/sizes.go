@@ -78,6 +78,14 @@ func (c *Client) measure(ctx context.Context, o *Observation) {
 	policy.CountUnique(o.Images, m.Parts)
 }
 
+// remeasure drops the last measurement: what was removed may have been on the disk
+// still when it was made.
+func (c *Client) remeasure() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.measured = nil
+}
+
 // generationOf changes when an image comes, goes or is pulled anew.
 func generationOf(images []policy.Image) uint64 {
 	h := fnv.New64a()
