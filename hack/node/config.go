@@ -51,7 +51,7 @@ func (n *Node) writeFiles(bin map[string]string) error {
 		}
 	}
 	for name, path := range bin {
-		if err := os.Symlink(path, filepath.Join(n.Dir, "bin", name)); err != nil {
+		if err := n.linkProgram(name, path); err != nil {
 			return err
 		}
 	}
@@ -61,6 +61,15 @@ func (n *Node) writeFiles(bin map[string]string) error {
 		}
 	}
 	return nil
+}
+
+// linkProgram makes path the node's program of that name, from its next call on.
+func (n *Node) linkProgram(name, path string) error {
+	link := filepath.Join(n.Dir, "bin", name)
+	if err := os.Symlink(path, link+".new"); err != nil {
+		return fmt.Errorf("program %s: %w", name, err)
+	}
+	return os.Rename(link+".new", link)
 }
 
 // containerdConfig is the template with Options.ContainerdConfig merged over.

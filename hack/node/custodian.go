@@ -27,9 +27,9 @@ func BuildCustodian(ctx context.Context, dir string, tags ...string) error {
 	if err != nil {
 		return fmt.Errorf("build image-custodian: %w", err)
 	}
-	root, err := exec.CommandContext(ctx, goTool, "env", "GOMOD").Output()
+	root, err := repository(ctx)
 	if err != nil {
-		return fmt.Errorf("find the repository: %w", err)
+		return err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -37,7 +37,7 @@ func BuildCustodian(ctx context.Context, dir string, tags ...string) error {
 	for folder, name := range custodianPrograms {
 		args := []string{"build", "-trimpath", "-tags", strings.Join(tags, ","), "-o", filepath.Join(dir, name), folder}
 		cmd := exec.CommandContext(ctx, goTool, args...)
-		cmd.Dir = filepath.Dir(strings.TrimSpace(string(root)))
+		cmd.Dir = root
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)

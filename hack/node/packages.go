@@ -36,11 +36,22 @@ func runtimePackages() []debianPackage {
 	}
 }
 
-func compilerPackages() []debianPackage {
-	return []debianPackage{
-		{"gcc", func() bool { _, err := exec.LookPath("gcc"); return err == nil }},
+// compilerPackages are for a program in C and Go with the given build tags.
+func compilerPackages(tags string) []debianPackage {
+	packages := []debianPackage{
+		{"gcc", func() bool { return runnable("gcc") }},
 		{"libc6-dev", func() bool { return exists("/usr/include/stdlib.h") }},
 	}
+	if tags == "seccomp" {
+		packages = append(packages, debianPackage{"libseccomp-dev", func() bool { return exists("/usr/include/seccomp.h") }},
+			debianPackage{"pkg-config", func() bool { return runnable("pkg-config") }})
+	}
+	return packages
+}
+
+func runnable(name string) bool {
+	_, err := exec.LookPath(name)
+	return err == nil
 }
 
 // isStatic tells the busybox-static package from busybox: images have no

@@ -36,9 +36,12 @@ func TestPinned(t *testing.T) {
 
 func TestProgramBuild(t *testing.T) {
 	t.Parallel()
-	p := program{"runc", "example.com/runc", "v1.2.3", true}
+	p := program{name: "runc", pkg: "example.com/runc", version: "v1.2.3", cgo: true}
 	if got, want := p.dir("/cache", "go1.26 X:y"), "/cache/runc-v1.2.3-go1.26_X:y"; got != want {
 		t.Errorf("dir = %q, want %q", got, want)
+	}
+	if got, want := runcWithSeccomp().dir("/cache", "go1.26"), "-seccomp-go1.26"; !strings.HasSuffix(got, want) {
+		t.Errorf("dir = %q, want one of its own, %q", got, want)
 	}
 	env := p.buildEnv([]string{"GOFLAGS=-mod=mod", "HOME=/root", "CGO_ENABLED=0"}, "/bin")
 	for _, want := range []string{"HOME=/root", "GOFLAGS=", "CGO_ENABLED=1", "GOBIN=/bin"} {
