@@ -26,10 +26,14 @@ type process struct {
 	exited chan struct{}
 }
 
-// spawn starts cmd so that the kernel kills it when this process dies.
-func spawn(cmd *exec.Cmd) (*process, error) {
+// spawn starts cmd so that the kernel kills it when this process dies, in new
+// namespaces of the given kinds.
+func spawn(cmd *exec.Cmd, namespaces ...uintptr) (*process, error) {
 	// An own session: a Ctrl-C at the terminal is not for it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
+	for _, kind := range namespaces {
+		cmd.SysProcAttr.Cloneflags |= kind
+	}
 	p := &process{cmd: cmd, exited: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {

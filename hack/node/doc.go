@@ -19,6 +19,7 @@
 //	DIR/certs.d/           how CRI reaches the node's own registry
 //	DIR/cni/               net.d/, ipam/
 //	DIR/logs/              container logs, one directory per pod
+//	DIR/kubelet*, DIR/pods/  of StartKubelet: root, configuration, log; static pods
 //
 // Outside of it there are, each carrying the node's unique name: one cgroup
 // (in every hierarchy), one bridge, and one owner record in

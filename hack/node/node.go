@@ -68,6 +68,7 @@ type Node struct {
 
 	mu         sync.Mutex
 	containerd *process                                // nil when it is down
+	kubelet    *Kubelet                                // nil when none runs
 	pods       map[string]*runtimeapi.PodSandboxConfig // by pod ID
 	booted     bool                                    // was ready once, so there may be pods
 	stopped    bool

@@ -23,8 +23,8 @@ const (
 	settleTimeout = 2 * time.Second
 )
 
-// Stop removes all pods and containers, stops containerd and takes away
-// everything of the node. It cleans up also when ctx is done already. The
+// Stop stops the kubelet, removes all pods and containers, stops containerd and
+// takes away everything of the node. It cleans up also when ctx is done already. The
 // error names each thing that was left behind by the orderly way and had to
 // be killed, unmounted or deleted. Stopping twice is no error.
 func (n *Node) Stop(ctx context.Context) error {
@@ -36,7 +36,8 @@ func (n *Node) Stop(ctx context.Context) error {
 	n.stopped = true
 	ctx = context.WithoutCancel(ctx)
 
-	errs := []error{n.drain(ctx), n.endContainerd(ctx, syscall.SIGTERM)}
+	// A kubelet would bring back the pods that are removed.
+	errs := []error{n.endKubelet(syscall.SIGTERM), n.drain(ctx), n.cleanKubelet(), n.endContainerd(ctx, syscall.SIGTERM)}
 	if n.containerd != nil { // does not end
 		errs = append(errs, n.endContainerd(ctx, syscall.SIGKILL))
 	}
