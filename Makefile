@@ -38,6 +38,10 @@ e2e: ## End-to-end tests on private real nodes (as root).
 	$(AS_ROOT)
 	$(GO) test -tags e2e -count=1 -v -timeout 20m ./hack/node/... ./test/e2e/...
 
+e2e-kubelet: ## End-to-end tests with a real kubelet (as root).
+	$(AS_ROOT)
+	$(GO) test -tags e2e,kubelet -run '^TestKubelet' -count=1 -v -timeout 20m ./hack/node/... ./test/e2e/...
+
 case: ## One end-to-end case: make case N=08 (as root).
 	$(AS_ROOT)
 	@grep -rq '^func TestCase$(or $(N),-)' test/e2e || { echo "no case '$(N)': make case N=08" >&2; exit 1; }
@@ -67,4 +71,4 @@ check: lint unit ## The quick gates: linters, unit tests, documents; no root.
 clean: ## Remove what was built into the clone.
 	rm -rf bin dist .cache
 
-.PHONY: help build demo node test unit e2e case bench-hook proto fmt lint vuln check clean
+.PHONY: help build demo node test unit e2e e2e-kubelet case bench-hook proto fmt lint vuln check clean

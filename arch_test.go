@@ -81,7 +81,7 @@ type unit struct {
 func load(t *testing.T) map[string]*unit {
 	t.Helper()
 	all, err := packages.Load(&packages.Config{
-		Mode: packages.NeedName | packages.NeedImports | packages.NeedDeps, BuildFlags: []string{"-tags=e2e"}, Tests: true,
+		Mode: packages.NeedName | packages.NeedImports | packages.NeedDeps, BuildFlags: []string{"-tags=e2e,kubelet"}, Tests: true,
 	}, "./...")
 	if err != nil {
 		t.Fatal(err)

@@ -22,8 +22,17 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// asOwner makes the test binary the owner of a node, to be killed.
+// asOwner makes the test binary the owner of a node, to be killed; its value is
+// one of owners.
 const asOwner = "NODE_TEST_OWNER"
+
+// owners are what an owner runs on its node.
+var owners = map[string]func(context.Context, *Node) error{
+	"pod": func(ctx context.Context, n *Node) error {
+		_, _, err := n.Run(ctx, PodOptions{}, ContainerOptions{Image: n.Pause})
+		return err
+	},
+}
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asOwner) != "" {
@@ -32,12 +41,12 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// own runs a pod on a node, says so, and waits for SIGKILL.
+// own runs something on a node, says so, and waits for SIGKILL.
 func own() {
 	ctx := context.Background()
 	n, err := Start(ctx, Options{})
 	if err == nil {
-		_, _, err = n.Run(ctx, PodOptions{}, ContainerOptions{Image: n.Pause})
+		err = owners[os.Getenv(asOwner)](ctx, n)
 	}
 	if err != nil {
 		fmt.Println("error:", err)
@@ -56,7 +65,7 @@ func TestNode(t *testing.T) {
 	t.Run("side by side", testSideBySide)
 	t.Run("left behind", testLeftBehind)
 	t.Run("cancelled", testCancelled)
-	t.Run("owner killed", testOwnerKilled)
+	t.Run("owner killed", func(t *testing.T) { testOwnerKilled(t, "pod") })
 }
 
 func testSideBySide(t *testing.T) {
@@ -264,9 +273,9 @@ func testCancelled(t *testing.T) {
 	}
 }
 
-func testOwnerKilled(t *testing.T) {
+func testOwnerKilled(t *testing.T, kind string) {
 	owner := exec.CommandContext(t.Context(), os.Args[0])
-	owner.Env = append(os.Environ(), asOwner+"=1")
+	owner.Env = append(os.Environ(), asOwner+"="+kind)
 	out, err := owner.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
