@@ -30,7 +30,8 @@
 //
 // # What a SIGKILL leaves
 //
-// containerd dies with the process that started the node (Pdeathsig). Shims,
+// containerd and a kubelet die with the process that started the node
+// (Pdeathsig), and with the kubelet the mount namespace that is its own. Shims,
 // containers, their mounts, the bridge, the cgroups and DIR stay. The owner
 // record is locked while its owner lives, so anybody can tell a dead node
 // from a live one: Sweep removes the dead ones, and Start calls it.

@@ -230,7 +230,7 @@ func (n *Node) endKubelet(signal syscall.Signal) error {
 	}
 	p := n.kubelet.process
 	n.kubelet = nil
-	return end(&p, signal)
+	return wrap("kubelet of", n.Name, end(&p, signal))
 }
 
 // freePorts are ports of the loopback that nobody listens on just now.
