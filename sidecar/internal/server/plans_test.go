@@ -109,6 +109,16 @@ func TestMakePlan(t *testing.T) {
 	}
 }
 
+func TestDays(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		time.Minute: "1m", 90 * time.Second: "1m30s", time.Hour: "1h", 36 * time.Hour: "36h", 48 * time.Hour: "2d", time.Hour + time.Second: "1h0m1s", 10 * time.Second: "10s",
+	} {
+		if got := days(d); got != want {
+			t.Errorf("%v = %s, want %s", d, got, want)
+		}
+	}
+}
+
 func TestMakePlanRefuses(t *testing.T) {
 	for name, req := range map[string]*control.MakePlanRequest{
 		"too much":       {FreeBytes: 1 << 63},
