@@ -95,7 +95,7 @@ func Plan(view View, rules Rules, now Moment) []Decision {
 	p.budget()
 	p.limit()
 	p.pressure()
-	p.ask()
+	p.request()
 	p.hold()
 	return p.decisions
 }
@@ -106,33 +106,60 @@ type planner struct {
 	rules *Rules
 	now   Moment
 
-	used      map[Key]Reason
 	latest    map[ranked]bool
 	decisions []Decision
-	since     []Moment // from when each image counts as unused
-	ripe      []Moment // when the MinAge of each is over
 	removal   *removal
-	// names and verdicts are used anew for each image.
-	names    []string
-	verdicts []Verdict
+	// Of each image: why it is in use, from when it counts as unused, when it
+	// was pulled.
+	used          []Reason
+	since, pulled []Moment
+	// asked are the names that rules are asked about, of all images; those of
+	// image i begin at first[i].
+	asked    []asked
+	first    []int32
+	verdicts []Verdict // used anew for each image
+}
+
+// asked is a name with the rule that decides about it; nil = the default rule.
+type asked struct {
+	name, repository string
+	rule             *Rule
 }
 
 func newPlanner(view *View, rules *Rules, now Moment) *planner {
 	n := len(view.Images)
 	p := &planner{
-		view: view, rules: rules, now: now, used: usedBy(view),
-		decisions: make([]Decision, n), since: make([]Moment, n), ripe: make([]Moment, n),
+		view: view, rules: rules, now: now, decisions: make([]Decision, n),
+		used: make([]Reason, n), since: make([]Moment, n), pulled: make([]Moment, n),
 	}
+	used := usedBy(view)
 	for i := range view.Images {
-		mem := view.Memory[view.Images[i].Key]
+		key := view.Images[i].Key
+		mem := view.Memory[key]
 		if mem.FirstSeenAt.IsZero() {
 			mem = Memory{FirstSeen: now, Pulled: now}
 		}
-		p.since[i] = max(mem.UnusedSince(), view.Watched)
-		p.ripe[i] = mem.Pulled.Add(rules.MinAge)
+		p.used[i], p.since[i], p.pulled[i] = used[key], max(mem.UnusedSince(), view.Watched), mem.Pulled
 	}
+	p.ask()
 	p.latest = p.rankLatest()
 	return p
+}
+
+// ask finds the rule for each name.
+func (p *planner) ask() {
+	p.first = make([]int32, len(p.view.Images)+1)
+	p.asked = make([]asked, 0, len(p.view.Images)+len(p.view.Images)/4)
+	var names []string
+	for i := range p.view.Images {
+		img := &p.view.Images[i]
+		names = judged(names[:0], img)
+		for _, name := range names {
+			full, repository := candidate(name)
+			p.asked = append(p.asked, asked{name, repository, p.rules.find(img, name, full, repository)})
+		}
+		p.first[i+1] = int32(len(p.asked))
+	}
 }
 
 func (p *planner) decide() {
@@ -142,7 +169,7 @@ func (p *planner) decide() {
 		last := lasting(verdicts)
 		d := &p.decisions[i]
 		*d = Decision{Key: img.Key, Expires: Never, Pin: last.pin, Trash: last.trash}
-		if d.Reason = p.always(img, verdicts); d.Reason != "" {
+		if d.Reason = p.always(i, verdicts); d.Reason != "" {
 			continue
 		}
 		d.Rule, d.Reason, d.Expires = last.Rule, last.Reason, last.Expires
@@ -151,13 +178,13 @@ func (p *planner) decide() {
 }
 
 // always is the reason to keep an image whatever the rules say; empty = none.
-func (p *planner) always(img *Image, verdicts []Verdict) Reason {
-	use := p.used[img.Key]
+func (p *planner) always(i int, verdicts []Verdict) Reason {
+	img := &p.view.Images[i]
 	switch {
 	case img.Kind != KindImage && !anyRule(verdicts):
 		return NotAnImage
-	case use != "":
-		return use
+	case p.used[i] != "":
+		return p.used[i]
 	case p.view.Holdings[img.Key].Reason != "":
 		return p.view.Holdings[img.Key].Reason
 	case img.Pinned():

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -33,20 +34,29 @@ func lastUsed(m Memory, at Moment) Memory { m.LastUse = &at; return m }
 
 func pulled(m Memory, at Moment) Memory { m.Pulled = at; return m }
 
-// Invariants 1, 7 and 8, whatever the view: one decision an image, none without
-// a reason, nothing goes that is used or while the view is incomplete, and
-// later never turns a removal back into a keep.
+// Invariants 1, 7 and 8, whatever the view and the rules: one decision an image,
+// none without a reason, and nothing goes that is used, held, pinned, kept by a
+// rule or too young, or while the view is incomplete. Rules and budget remove no
+// more than MaxPerHour, and by age alone later never turns a removal into a keep.
 func FuzzPlan(f *testing.F) {
-	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7}, int64(40*day), int64(31*day), true)
-	f.Add([]byte{255, 128, 64}, int64(0), int64(1), false)
-	f.Fuzz(func(t *testing.T, shape []byte, age, unusedFor int64, complete bool) {
-		if len(shape) > 64 || age < 0 || age > int64(now) {
+	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 64, 128}, int64(40*day), int64(31*day), uint8(0), true)
+	f.Add([]byte{255, 128, 64, 8, 8, 8, 8}, int64(0), int64(1), uint8(255), false)
+	f.Add([]byte{8, 8, 8, 24, 24, 40, 72}, int64(2*hour), int64(hour), uint8(63), true)
+	f.Fuzz(func(t *testing.T, shape []byte, age, unusedFor int64, extra uint8, complete bool) {
+		if len(shape) > 64 || age < 0 || age > int64(now) || unusedFor > int64(now) {
 			return // out of the range of the model
 		}
-		view := View{Memory: map[Key]Memory{}}
+		view := View{Memory: map[Key]Memory{}, Holdings: map[Key]Holding{}, Parts: make([]Part, 8), Disk: Disk{SizeBytes: 100, UsedBytes: 90}}
+		for i := range view.Parts {
+			view.Parts[i] = Part{Bytes: int64(i), Held: i == 7}
+		}
 		for i, b := range shape {
-			img := image(string(rune('a'+i%26))+string(rune('a'+i/26)), "n")
-			img.FromRegistry = b&1 == 0
+			name := "x/n:" + strconv.Itoa(i)
+			if b&32 != 0 {
+				name = "keep/n:" + strconv.Itoa(i)
+			}
+			img := image(string(rune('a'+i%26))+string(rune('a'+i/26)), name)
+			img.FromRegistry, img.Parts = b&1 == 0, []int32{int32(b % 8), int32(i % 8)}
 			if b&2 != 0 {
 				img = pinned(img)
 			}
@@ -56,26 +66,65 @@ func FuzzPlan(f *testing.F) {
 			if b&8 != 0 {
 				view.Memory[img.Key] = unused(now - Moment(age))
 			}
+			if b&16 != 0 {
+				view.Holdings[img.Key] = Holding{Reason: Leased}
+			}
 			view.Images = append(view.Images, img)
 		}
 		if !complete {
 			view.Incomplete = []string{"cri"}
 		}
-		rules := Rules{UnusedFor: time.Duration(unusedFor), KeepUnpullable: true}
-		decisions := Plan(view, rules, now)
-		later := Plan(view, rules, now+day)
+		CountUnique(view.Images, view.Parts)
+		byAge := Rules{
+			UnusedFor: time.Duration(unusedFor), KeepUnpullable: true, MinAge: time.Hour,
+			List: []Rule{{Name: "keep", Images: globs(t, "keep/*"), Keep: true}},
+		}
+		all := byAge
+		if extra&1 != 0 {
+			all.Budget = Budget{UnusedBytes: 5, UnusedImages: 2}
+		}
+		if extra&2 != 0 {
+			all.Pressure = Pressure{High: Level{Share: 0.5}, Low: Level{Bytes: 60}}
+		}
+		if extra&4 != 0 {
+			all.MaxPerHour = 3
+		}
+		if extra&8 != 0 {
+			all.Ask = Ask{FreeBytes: 1000}
+		}
+		if extra&16 != 0 {
+			all.List = append(all.List, Rule{Name: "latest", Images: globs(t, "x/*"), KeepLatest: 2})
+		}
+		if extra&32 != 0 {
+			all.Spread = 0.5
+		}
+		decisions := Plan(view, all, now)
 		if len(decisions) != len(view.Images) {
 			t.Fatalf("%d decisions for %d images", len(decisions), len(view.Images))
 		}
+		byRules := 0
 		for i, d := range decisions {
 			b := shape[i]
 			switch {
 			case d.Key != view.Images[i].Key || d.Reason == "":
 				t.Errorf("decision %d = %+v", i, d)
-			case d.Remove && (!complete || b&7 != 0 || b&8 == 0):
+			case d.Remove && (!complete || b&(1|2|4|16|32) != 0 || b&8 == 0 || age < int64(hour)):
 				t.Errorf("image %d (%08b) is removed: %+v", i, b, d)
-			case d.Remove && !later[i].Remove:
-				t.Errorf("image %d goes now and not later: %+v, %+v", i, d, later[i])
+			}
+			if d.Remove && (d.Reason == Expired || d.Reason == OverBudget) {
+				byRules++
+			}
+		}
+		if all.MaxPerHour > 0 && byRules > all.MaxPerHour {
+			t.Errorf("rules remove %d images in this hour, bound is %d", byRules, all.MaxPerHour)
+		}
+		if gain := Gain(view, decisions); gain < 0 || gain > 28 {
+			t.Errorf("gain %d of 28 bytes", gain)
+		}
+		now, later := Plan(view, byAge, now), Plan(view, byAge, now+day)
+		for i := range now {
+			if now[i].Remove && !later[i].Remove {
+				t.Errorf("image %d goes now and not later: %+v, %+v", i, now[i], later[i])
 			}
 		}
 	})
@@ -114,9 +163,18 @@ func BenchmarkPlan(b *testing.B) {
 				},
 			}
 			b.ReportAllocs()
+			var before, after syscall.Rusage
+			if err := syscall.Getrusage(syscall.RUSAGE_SELF, &before); err != nil {
+				b.Fatal(err)
+			}
 			for b.Loop() {
 				Plan(view, rules, now)
 			}
+			if err := syscall.Getrusage(syscall.RUSAGE_SELF, &after); err != nil {
+				b.Fatal(err)
+			}
+			cpu := time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
+			b.ReportMetric(cpu.Seconds()*1000/float64(b.N), "cpu-ms/op")
 		})
 	}
 }

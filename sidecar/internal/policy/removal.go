@@ -97,7 +97,7 @@ func (p *planner) candidates() []int {
 	var list []int
 	for i := range p.decisions {
 		d := &p.decisions[i]
-		if d.unused() && !d.Remove && p.ripe[i] <= p.now && p.view.Images[i].Kind == KindImage {
+		if d.unused() && !d.Remove && p.ripe(i) <= p.now && p.view.Images[i].Kind == KindImage {
 			list = append(list, i)
 		}
 	}
@@ -106,9 +106,11 @@ func (p *planner) candidates() []int {
 }
 
 func (p *planner) byDisuse(i, j int) int {
+	if c := cmp.Compare(p.since[i], p.since[j]); c != 0 {
+		return c
+	}
 	a, b := &p.view.Images[i], &p.view.Images[j]
 	return cmp.Or(
-		cmp.Compare(p.since[i], p.since[j]),
 		cmp.Compare(b.UniqueBytes, a.UniqueBytes),
 		cmp.Compare(a.Key.ContainerdNamespace, b.Key.ContainerdNamespace),
 		cmp.Compare(a.Key.ID, b.Key.ID),
@@ -184,8 +186,8 @@ func (p *planner) pressure() {
 	}
 }
 
-// ask lets images go until a person has what he asks for.
-func (p *planner) ask() {
+// request lets images go until a person has what he asks for.
+func (p *planner) request() {
 	ask := p.rules.Ask
 	until := ask.Until.of(p.view.Disk.SizeBytes)
 	if ask.FreeBytes <= 0 && until <= 0 {

@@ -170,8 +170,7 @@ func (l LabelMatch) Match(value string) bool {
 }
 
 // find returns the rule that decides about a name; nil = the default rule.
-func (r *Rules) find(img *Image, name string) *Rule {
-	full, repository := candidate(name)
+func (r *Rules) find(img *Image, name, full, repository string) *Rule {
 	for i := range r.List {
 		if r.List[i].matches(img, name, full, repository) {
 			return &r.List[i]

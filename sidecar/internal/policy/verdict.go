@@ -35,18 +35,16 @@ func Explain(view View, rules Rules, now Moment, key Key) []Verdict {
 
 // judge gives the verdicts on the names of image i, until the next call.
 func (p *planner) judge(i int) []Verdict {
-	p.names = judged(p.names[:0], &p.view.Images[i])
 	p.verdicts = p.verdicts[:0]
-	for _, name := range p.names {
-		p.verdicts = append(p.verdicts, p.judgeName(i, name))
+	for _, a := range p.asked[p.first[i]:p.first[i+1]] {
+		p.verdicts = append(p.verdicts, p.judgeName(i, a))
 	}
 	return p.verdicts
 }
 
-func (p *planner) judgeName(i int, name string) Verdict {
-	img := &p.view.Images[i]
-	rule := p.rules.find(img, name)
-	v := Verdict{Name: name, Rule: DefaultRule, UnusedFor: p.rules.UnusedFor, Expires: Never}
+func (p *planner) judgeName(i int, a asked) Verdict {
+	img, rule := &p.view.Images[i], a.rule
+	v := Verdict{Name: a.name, Rule: DefaultRule, UnusedFor: p.rules.UnusedFor, Expires: Never}
 	switch {
 	case rule != nil:
 		v.Rule, v.pin, v.unpullable, v.trash = rule.Name, rule.Pin, rule.Unpullable, rule.Trash
@@ -61,7 +59,7 @@ func (p *planner) judgeName(i int, name string) Verdict {
 		v.Reason, v.UnusedFor = Kept, 0
 		return v
 	}
-	if rule != nil && rule.KeepLatest > 0 && p.latest[ranked{rule, img.Key, repositoryOf(name)}] {
+	if rule != nil && rule.KeepLatest > 0 && p.latest[ranked{rule, img.Key, a.repository}] {
 		v.Reason = KeptLatest
 		return v
 	}
@@ -71,10 +69,10 @@ func (p *planner) judgeName(i int, name string) Verdict {
 	}
 	v.UnusedFor += p.rules.spread(img.Key, v.UnusedFor)
 	unused := p.since[i].Add(v.UnusedFor)
-	v.Expires = max(unused, p.ripe[i])
+	v.Expires = max(unused, p.ripe(i))
 	switch {
 	case p.now < unused:
-	case p.now < p.ripe[i]:
+	case p.now < p.ripe(i):
 		v.Reason = MinAge
 	default:
 		v.Reason = Expired
@@ -113,8 +111,6 @@ type ranked struct {
 	repository string
 }
 
-func repositoryOf(name string) string { return parseReference(name).repository }
-
 // rankLatest finds what the rules with KeepLatest keep: of each repository, in
 // each containerd namespace, the images that were used or pulled last.
 func (p *planner) rankLatest() map[ranked]bool {
@@ -124,13 +120,11 @@ func (p *planner) rankLatest() map[ranked]bool {
 	groups := map[ranked][]int{} // with the containerd namespace alone as key
 	for i := range p.view.Images {
 		img := &p.view.Images[i]
-		p.names = judged(p.names[:0], img)
-		for _, name := range p.names {
-			rule := p.rules.find(img, name)
-			if rule == nil || rule.KeepLatest == 0 {
+		for _, a := range p.asked[p.first[i]:p.first[i+1]] {
+			if a.rule == nil || a.rule.KeepLatest == 0 {
 				continue
 			}
-			g := ranked{rule, Key{ContainerdNamespace: img.Key.ContainerdNamespace}, repositoryOf(name)}
+			g := ranked{a.rule, Key{ContainerdNamespace: img.Key.ContainerdNamespace}, a.repository}
 			if n := len(groups[g]); n == 0 || groups[g][n-1] != i { // two tags are one image
 				groups[g] = append(groups[g], i)
 			}
@@ -149,19 +143,22 @@ func (p *planner) rankLatest() map[ranked]bool {
 // byLatest sorts what was used or pulled last to the front; of equals what was
 // pulled last.
 func (p *planner) byLatest(i, j int) int {
-	a, b := p.view.Images[i].Key, p.view.Images[j].Key
-	return cmp.Or(
-		cmp.Compare(p.wanted(j), p.wanted(i)),
-		cmp.Compare(p.view.Memory[b].Pulled, p.view.Memory[a].Pulled),
-		cmp.Compare(a.ID, b.ID),
-	)
+	if c := cmp.Compare(p.wanted(j), p.wanted(i)); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(p.pulled[j], p.pulled[i]); c != 0 {
+		return c
+	}
+	return cmp.Compare(p.view.Images[i].Key.ID, p.view.Images[j].Key.ID)
 }
 
 // wanted is when somebody last wanted image i: now, if it is in use.
 func (p *planner) wanted(i int) Moment {
-	if p.used[p.view.Images[i].Key] != "" {
+	if p.used[i] != "" {
 		return p.now
 	}
-	mem := p.view.Memory[p.view.Images[i].Key]
-	return mem.UnusedSince()
+	return p.since[i]
 }
+
+// ripe is when the MinAge of image i is over.
+func (p *planner) ripe(i int) Moment { return p.pulled[i].Add(p.rules.MinAge) }
