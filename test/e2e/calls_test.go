@@ -78,7 +78,9 @@ func (w *world) pushOnly(name string) string {
 // calls are the gRPC calls that containerd has begun to handle.
 func (w *world) calls(address string) (total int) {
 	w.t.Helper()
-	response, err := http.Get("http://" + address + "/v1/metrics")
+	request, err := http.NewRequestWithContext(w.ctx, http.MethodGet, "http://"+address+"/v1/metrics", nil)
+	w.must(err)
+	response, err := http.DefaultClient.Do(request)
 	w.must(err)
 	defer func() { w.must(response.Body.Close()) }()
 	for lines := bufio.NewScanner(response.Body); lines.Scan(); {

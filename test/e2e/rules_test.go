@@ -18,6 +18,7 @@ import (
 	snapshotsapi "github.com/containerd/containerd/api/services/snapshots/v1"
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/contrib/snapshotservice"
+	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/containerd/v2/core/snapshots"
@@ -295,7 +296,7 @@ func TestRulesAreReadAgain(t *testing.T) {
 
 // What an image alone holds is what the node gains without it.
 func TestSizes(t *testing.T) {
-	w := newWorld(t, quick)
+	w := newWorld(t, strings.Replace(quick, "4s", "15s", 1))
 	used, _ := w.push("used:1") // shares its base layer
 	_, _, err := w.Run(w.ctx, node.PodOptions{Name: "user"}, node.ContainerOptions{Image: used})
 	w.must(err)
@@ -307,6 +308,21 @@ func TestSizes(t *testing.T) {
 	w.eventually(10*time.Second, "it is measured", func() bool {
 		seen, _ = w.sized(id)
 		return seen.UniqueBytes > 0
+	})
+	// What another containerd namespace has, too, is not gained.
+	other := namespaces.WithNamespace(t.Context(), "default")
+	_, err = w.client.Pull(other, ref, w.plainHTTP())
+	w.must(err)
+	w.push("next:1") // images are measured anew when one comes
+	w.eventually(10*time.Second, "the blobs are held elsewhere", func() bool {
+		shared, _ := w.sized(id)
+		return shared.UniqueBytes > 2<<20 && shared.UniqueBytes < seen.UniqueBytes-2<<20
+	})
+	w.must(w.client.ImageService().Delete(other, ref, images.SynchronousDelete()))
+	w.push("last:1")
+	w.eventually(10*time.Second, "nor are they any more", func() bool {
+		alone, _ := w.sized(id)
+		return alone == seen
 	})
 	before := w.stored()
 	if seen.UniqueBytes < 4<<20 || seen.ContentBytes+seen.SnapshotBytes <= seen.UniqueBytes {
