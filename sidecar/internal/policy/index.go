@@ -80,15 +80,3 @@ func (x *Index) Volumes(u Use) []Key {
 	}
 	return keys
 }
-
-// Wanted returns the key of the image that a pod of the kubelet asks for by this
-// name, as its author wrote it.
-func (x *Index) Wanted(containerdNamespace, name string) []Key {
-	if isDigest(name) {
-		return append([]Key{{containerdNamespace, name}}, x.lookup().byTarget[Key{containerdNamespace, name}]...)
-	}
-	if key, ok := x.lookup().byName[Key{containerdNamespace, parseReference(name).named()}]; ok {
-		return []Key{key}
-	}
-	return nil
-}

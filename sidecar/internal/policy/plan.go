@@ -281,14 +281,42 @@ func usedBy(view *View) map[Key]Reason {
 			note(used, key, ImageVolume)
 		}
 	}
+	wanted := map[string]bool{}
 	for _, pod := range view.Pods {
 		for _, name := range pod.Images {
-			for _, key := range index.Wanted(view.PodsNamespace, name) {
-				note(used, key, ForPod)
-			}
+			wanted[asNamed(name)] = true
+		}
+	}
+	for i := range view.Images {
+		if img := &view.Images[i]; len(wanted) > 0 && img.Key.ContainerdNamespace == view.PodsNamespace && img.named(wanted) {
+			note(used, img.Key, ForPod)
 		}
 	}
 	return used
+}
+
+// named reports whether one of the names, as asNamed gives them, means the image.
+func (i *Image) named(wanted map[string]bool) bool {
+	if wanted[i.Key.ID] {
+		return true
+	}
+	for _, n := range i.Names {
+		if wanted[n.Name] || wanted[n.Target] {
+			return true
+		}
+	}
+	return false
+}
+
+// Wants reports whether a pod asks for the image, which must be in the
+// containerd namespace of the CRI.
+func (p PodSpec) Wants(img Image) bool {
+	for _, name := range p.Images {
+		if img.named(map[string]bool{asNamed(name): true}) {
+			return true
+		}
+	}
+	return false
 }
 
 func note(used map[Key]Reason, key Key, reason Reason) {

@@ -130,6 +130,20 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
+// While nobody knows what images take, nothing goes for lack of space.
+func TestNotMeasured(t *testing.T) {
+	img := image("a", "x/a:1")
+	view := View{Images: []Image{img}, Memory: map[Key]Memory{img.Key: unused(now - day)}, Disk: Disk{SizeBytes: 100, UsedBytes: 99}}
+	rules := Rules{Pressure: Pressure{High: Level{Bytes: 50}, Low: Level{Bytes: 40}}, Budget: Budget{UnusedBytes: 1}, Ask: Ask{FreeBytes: 1}}
+	if d := Plan(view, rules, now)[0]; d.Remove {
+		t.Errorf("%+v", d)
+	}
+	view.Images[0].Parts, view.Parts = []int32{0}, []Part{{Bytes: 10}}
+	if d := Plan(view, rules, now)[0]; !d.Remove {
+		t.Errorf("%+v", d)
+	}
+}
+
 // BenchmarkPlan is a large node with rules of every kind.
 func BenchmarkPlan(b *testing.B) {
 	for _, n := range []int{1000, 10000} {
@@ -151,6 +165,10 @@ func BenchmarkPlan(b *testing.B) {
 					view.Uses = append(view.Uses, Use{ContainerdNamespace: "k8s.io", ImageID: img.Key.ID})
 				}
 			}
+			for i := range 250 {
+				view.Pods = append(view.Pods, PodSpec{Images: []string{"registry.corp/team-1/app:" + strconv.Itoa(i), "nginx"}})
+			}
+			view.PodsNamespace = "k8s.io"
 			week := 7 * 24 * time.Hour
 			rules := Rules{
 				UnusedFor: 31 * 24 * time.Hour, Spread: 0.1, MaxPerHour: 120,

@@ -45,9 +45,10 @@ func withRegistry(name string) string {
 	}
 }
 
-// named is the form in which the runtime looks for what a pod's author wrote: a
+// asNamed is the form in which the runtime looks for what a pod's author wrote: a
 // digest beats a tag, and with neither the tag is "latest".
-func (r reference) named() string {
+func asNamed(name string) string {
+	r := parseReference(name)
 	switch {
 	case r.repository == "":
 		return r.digest

@@ -171,11 +171,15 @@ func (p *planner) limit() {
 	p.removal = nil
 }
 
+// measured reports whether it is known what images take: else nobody knows when
+// enough have gone.
+func (v *View) measured() bool { return len(v.Parts) > 0 }
+
 // pressure lets images go until the file system is down to Low, if it is above
 // High.
 func (p *planner) pressure() {
 	high, low := p.rules.Pressure.High.of(p.view.Disk.SizeBytes), p.rules.Pressure.Low.of(p.view.Disk.SizeBytes)
-	if high <= 0 || p.view.Disk.UsedBytes < high {
+	if high <= 0 || p.view.Disk.UsedBytes < high || !p.view.measured() {
 		return
 	}
 	for _, i := range p.candidates() {
@@ -190,7 +194,7 @@ func (p *planner) pressure() {
 func (p *planner) request() {
 	ask := p.rules.Ask
 	until := ask.Until.of(p.view.Disk.SizeBytes)
-	if ask.FreeBytes <= 0 && until <= 0 {
+	if ask.FreeBytes <= 0 && until <= 0 || !p.view.measured() {
 		return
 	}
 	among := func(i int) bool { return ask.Among == nil || ask.Among(p.view.Images[i]) }

@@ -84,6 +84,13 @@ func (s *ControlService) plan(ctx context.Context, req *control.MakePlanRequest)
 	if err != nil {
 		return state.Plan{}, err
 	}
+	switch {
+	case ask.FreeBytes == 0 && ask.Until == (policy.Level{}):
+	case len(look.View.Images) > 0 && len(look.View.Parts) == 0:
+		return state.Plan{}, status.Error(codes.Unavailable, "what the images take could not be measured")
+	case ask.Until != (policy.Level{}) && look.View.Disk.SizeBytes == 0:
+		return state.Plan{}, status.Error(codes.Unavailable, "the use of the file system is not known")
+	}
 	if len(req.GetFilters()) > 0 {
 		keep, err := filter(req.GetFilters(), imageFilters)
 		if err != nil {

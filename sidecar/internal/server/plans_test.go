@@ -140,6 +140,24 @@ func TestMakePlanRefuses(t *testing.T) {
 	}
 }
 
+func TestAPlanWithoutSizes(t *testing.T) {
+	look := someLook()
+	look.View.Disk = policy.Disk{}
+	if _, err := service(look).MakePlan(t.Context(), &control.MakePlanRequest{UntilShare: 0.5}); status.Code(err) != codes.Unavailable {
+		t.Errorf("no disk: %v", err)
+	}
+	look.View.Parts = nil
+	for i := range look.View.Images {
+		look.View.Images[i].Parts = nil
+	}
+	if _, err := service(look).MakePlan(t.Context(), &control.MakePlanRequest{FreeBytes: 1}); status.Code(err) != codes.Unavailable {
+		t.Errorf("no sizes: %v", err)
+	}
+	if _, err := service(look).MakePlan(t.Context(), &control.MakePlanRequest{}); err != nil {
+		t.Errorf("by the rules: %v", err)
+	}
+}
+
 // While the view is incomplete a plan removes nothing, and says what it holds.
 func TestAPlanInDoubt(t *testing.T) {
 	look := someLook()

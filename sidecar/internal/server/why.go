@@ -114,11 +114,8 @@ func explain(out *control.WhyResponse, look *reconcile.Look, i int) {
 	if h, ok := look.View.Holdings[img.Key]; ok {
 		out.HeldBy = append(out.HeldBy, h.By)
 	}
-	index := policy.NewIndex(look.View.Images)
 	for _, pod := range look.View.Pods {
-		if slices.ContainsFunc(pod.Images, func(name string) bool {
-			return slices.Contains(index.Wanted(look.View.PodsNamespace, name), img.Key)
-		}) {
+		if img.Key.ContainerdNamespace == look.View.PodsNamespace && pod.Wants(img) {
 			out.HeldBy = append(out.HeldBy, "pod "+pod.Pod.Namespace+"/"+pod.Pod.Name)
 		}
 	}
