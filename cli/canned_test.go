@@ -4,7 +4,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/image-custodian/custodian/api/v1/control"
@@ -28,16 +27,16 @@ func goodStatus() *control.StatusResponse {
 		Unused: &control.Tally{Images: 58, Bytes: 15 * gib},
 		Next:   &control.Tally{Images: 2, Bytes: gib}, NextAt: ago(-3*time.Hour - time.Minute),
 		Sources: []*control.Source{
+			{Name: "config", Ok: true, Since: ago(12 * day)},
 			{Name: "containerd", Ok: true, Since: ago(12 * day)},
 			{Name: "cri", Ok: true, Since: ago(12 * day)},
+			{Name: "kubelet", Ok: true, Since: ago(12 * day)},
 			{Name: "nri", Ok: true, Since: ago(2 * day)},
-			{Name: "kubelet", Ok: true, Since: ago(2 * day)},
-			{Name: "config", Ok: true, Since: ago(2 * day)},
 		},
 		Config: "9c41e0", PodsSource: "socket",
 		Fillers: []*control.Filler{
-			{Name: "writable-layers", Bytes: 31 * gib}, {Name: "other-namespaces", Bytes: 4.5 * gib, Detail: "moby"},
-			{Name: "orphans", Bytes: 900 << 20, Detail: "blobs and layers that no image names"}, {Name: "rest", Bytes: 18.75 * gib},
+			{Name: "writable-layers", Bytes: 31 * gib}, {Name: "other-namespaces", Bytes: 4.5 * gib, Detail: "moby, default"},
+			{Name: "orphans", Bytes: 20 << 20, Detail: "blobs and layers that no image names"}, {Name: "rest", Bytes: 21.75 * gib},
 		},
 		ViewAt: ago(24 * time.Second),
 		Events: []*control.Event{
@@ -55,8 +54,8 @@ func heldStatus() *control.StatusResponse {
 	s := goodStatus()
 	s.Node, s.ViewAt, s.NextAt, s.Next, s.Events = "node-12", nil, nil, nil, nil
 	const nri, cri = "the plugin is not connected", "rpc error: deadline exceeded"
-	s.Sources[1] = &control.Source{Name: "cri", Error: cri, Since: ago(130 * time.Minute), Remedy: "crictl info"}
-	s.Sources[2] = &control.Source{Name: "nri", Error: nri, Since: ago(5 * time.Minute), Remedy: "systemctl status image-custodian-plugin"}
+	s.Sources[2] = &control.Source{Name: "cri", Error: cri, Since: ago(130 * time.Minute), Remedy: "crictl info"}
+	s.Sources[4] = &control.Source{Name: "nri", Error: nri, Since: ago(5 * time.Minute), Remedy: "systemctl status image-custodian-plugin"}
 	s.Holds = []*control.Hold{
 		{Reason: "view-incomplete", Detail: "cri: " + cri, Since: ago(130 * time.Minute), NeedsPerson: true},
 		{Reason: "view-incomplete", Detail: "nri: " + nri, Since: ago(5 * time.Minute), NeedsPerson: true},
@@ -68,6 +67,19 @@ func graceStatus() *control.StatusResponse {
 	s := goodStatus()
 	s.StartedAt, s.Events = ago(3*time.Minute), nil
 	s.Holds = []*control.Hold{{Reason: "start-grace", Until: timestamppb.New(now.Add(12 * time.Minute)), Since: ago(3 * time.Minute)}}
+	return s
+}
+
+// badSources are those that no hold has told yet.
+func badSources() *control.StatusResponse {
+	s := goodStatus()
+	s.Sources, s.Fillers, s.PodsSource, s.Events = []*control.Source{
+		{Name: "config", Error: "rules.d/50-ci.toml:3: unused_for: \"6 moons\" is no duration", Since: ago(5 * time.Minute), Remedy: "mend the file, it is read again at once"},
+		{Name: "containerd", Ok: true},
+		{Name: "kubelet", Error: "Get \"https://127.0.0.1:10250/pods\": EOF", Since: ago(time.Minute), Remedy: "systemctl status kubelet"},
+		{Name: "snapshotter", Error: "nydus: context deadline exceeded", Since: ago(2 * time.Hour), Remedy: "ctr plugins ls | grep snapshotter"},
+	}, nil, "https", nil
+	s.Holds = []*control.Hold{{Reason: "view-incomplete", Since: ago(2 * time.Hour), NeedsPerson: true}}
 	return s
 }
 
@@ -84,17 +96,17 @@ func someImages() *control.ListImagesResponse {
 			ContainerdNamespace: "k8s.io", Id: digest("0c1d2e3f4a5b6"), Kind: "image",
 			Names: []string{"ci.corp:5000/build/ui@" + digest("77aa01")}, Targets: []string{digest("77aa01")},
 			Platform: "linux/amd64", PulledAt: ago(9 * time.Hour), FirstSeen: ago(9 * time.Hour), LastUsed: ago(7 * time.Hour),
-			ContentBytes: 1.25 * gib, Decision: "remove", Reason: "expired", Rule: "ci", ExpiresAt: ago(time.Minute),
+			ContentBytes: 0.5 * gib, SnapshotBytes: 0.75 * gib, UniqueBytes: 310 << 20, Labels: map[string]string{"stage": "ci", "maintainer": "ui\x1b"}, Decision: "remove", Reason: "expired", Rule: "ci", ExpiresAt: ago(time.Minute),
 		},
 		{
 			ContainerdNamespace: "k8s.io", Id: digest("77b1c0ffee123"), Kind: "image",
 			Names:   []string{"docker.io/library/postgres:16", "docker.io/library/postgres@" + digest("16"), "mirror.corp/postgres:16", digest("77b1c0ffee123")},
 			Targets: []string{digest("16")}, Platform: "linux/amd64", BuiltAt: ago(60 * day), PulledAt: ago(40 * day), FirstSeen: ago(40 * day),
-			LastUsed: ago(29 * day), ContentBytes: 132 << 20, SnapshotBytes: 300 << 20, UniqueBytes: 290 << 20, Labels: map[string]string{"z": "1", "a": "2"}, Decision: "keep", Reason: "not-expired", Rule: "default", ExpiresAt: ago(-2*day - time.Hour),
+			LastUsed: ago(29 * day), ContentBytes: 132 << 20, SnapshotBytes: 300 << 20, UniqueBytes: 290 << 20, Decision: "keep", Reason: "not-expired", Rule: "default", ExpiresAt: ago(-2*day - time.Hour),
 		},
 		{
 			ContainerdNamespace: "k8s.io", Id: digest("d00dfeed12345"), Kind: "image", Names: []string{"localhost/tools:dev"},
-			Platform: "linux/amd64", FirstSeen: ago(day), ContentBytes: 96<<20 + 500_000, Decision: "keep", Reason: "unpullable",
+			Platform: "linux/amd64", FirstSeen: ago(day), ContentBytes: 96<<20 + 500_000, UniqueBytes: 96<<20 + 500_000, Decision: "keep", Reason: "unpullable",
 		},
 		{
 			ContainerdNamespace: "k8s.io", Id: digest("4f2e81c09ab3d"), Kind: "image", Names: []string{"nvcr.io/nvidia/pytorch:24.10"},
@@ -103,16 +115,21 @@ func someImages() *control.ListImagesResponse {
 				{ContainerdNamespace: "k8s.io", ContainerId: "c1", ContainerName: "train", Pod: "train-0", Namespace: "ml", PodUid: "u1", ImageId: digest("4f2e81c09ab3d"), RuntimeType: "io.containerd.runc.v2", State: "running", Kind: "root", StartedAt: ago(day)},
 				{ContainerdNamespace: "k8s.io", ContainerId: "c2", ContainerName: "init", Pod: "train-0", Namespace: "ml", PodUid: "u1", ImageId: digest("4f2e81c09ab3d"), RuntimeType: "io.containerd.runc.v2", State: "exited", Kind: "root"},
 			},
-			Runtimes: []string{"io.containerd.runc.v2"}, ContentBytes: 8 * gib, SnapshotBytes: 12.375 * gib, UniqueBytes: 19.75 * gib, Decision: "keep", Reason: "in-use",
+			Runtimes: []string{"io.containerd.runc.v2"}, ContentBytes: 8.375 * gib, SnapshotBytes: 12 * gib, UniqueBytes: 19.75 * gib, Decision: "keep", Reason: "in-use",
 		},
 		{
 			ContainerdNamespace: "k8s.io", Id: digest("873ed75102791"), Kind: "image", Names: []string{"registry.k8s.io/pause:3.10"},
-			InUse: true, Uses: pods(9), ContentBytes: 742 << 10, Decision: "keep", Reason: "sandbox",
+			InUse: true, Uses: pods(9), ContentBytes: 342 << 10, SnapshotBytes: 400 << 10, UniqueBytes: 742 << 10, Decision: "keep", Reason: "sandbox",
 		},
 		{
 			ContainerdNamespace: "moby", Id: digest("0ff1ce"), Kind: "artifact", Names: []string{"evil\x1b[2J\u202e\nname:1"},
 			ContentBytes: 12, Decision: "keep", Reason: "not-an-image", InUse: true,
 			Uses: []*control.Use{{ContainerId: digest("b0b")}},
+		},
+		{
+			ContainerdNamespace: "k8s.io", Id: digest("9f8e7d6c5b4a3"), Kind: "image", Names: []string{"registry.corp/pay:2.2"},
+			Platform: "linux/amd64", PulledAt: ago(6 * day), FirstSeen: ago(6 * day), LastUsed: ago(6 * day),
+			ContentBytes: 110 << 20, SnapshotBytes: 300 << 20, UniqueBytes: 36 << 20, Decision: "keep", Reason: "kept", Rule: "release",
 		},
 		{}, // a message with nothing set
 	}}
@@ -136,69 +153,4 @@ func aVersion() *control.VersionResponse {
 		Version: "0.1.0", Revision: "43abb43", GoVersion: "go1.26.6", PluginVersion: "0.1.0",
 		Runtime: "containerd", RuntimeVersion: "2.4.2", CriVersion: "v1",
 	}
-}
-
-func whyKept() *control.WhyResponse {
-	return &control.WhyResponse{
-		Image: someImages().GetImages()[1],
-		Names: []*control.NameVerdict{
-			{Name: "docker.io/library/postgres:16", Reason: "not-expired", Rule: "default", UnusedFor: durationpb.New(33 * day), ExpiresAt: ago(-2*day - 4*time.Hour)},
-			{Name: "mirror.corp/postgres:16", Reason: "expired", Rule: "mirror", UnusedFor: durationpb.New(7 * day), ExpiresAt: ago(22 * day)},
-		},
-		Following: []string{"docker.io/library/postgres@" + digest("16"), digest("77b1c0ffee123")},
-		Sharers:   []*control.Sharer{{Id: digest("aa"), Name: "docker.io/library/debian:12", Bytes: 130 << 20}, {Id: digest("ab"), Name: "evil\x1b[2J:1", Bytes: 1 << 20}},
-
-		SharedBytes: 142 << 20,
-	}
-}
-
-func whyUsed() *control.WhyResponse {
-	img := someImages().GetImages()[4]
-	for range 2 {
-		img.Uses = append(img.Uses, img.GetUses()...)
-	}
-	return &control.WhyResponse{Image: img, Names: []*control.NameVerdict{{Name: img.GetNames()[0], Reason: "kept", Rule: "release"}}}
-}
-
-func whyHeld() *control.WhyResponse {
-	img := someImages().GetImages()[0]
-	img.Decision, img.Reason = "keep", "pod-spec"
-	return &control.WhyResponse{
-		Image: img, HeldBy: []string{"pod shop/web-0", "pod shop/web-1"}, Missing: []string{"cri: deadline exceeded"},
-		Names:  []*control.NameVerdict{{Name: img.GetNames()[0], Reason: "not-expired", Rule: "ci"}, {Name: "chart", Reason: "not-an-image"}},
-		Events: []*control.Event{{At: ago(time.Hour), Kind: "failed", Detail: "deadline exceeded"}},
-	}
-}
-
-func whyGone() *control.WhyResponse {
-	return &control.WhyResponse{Events: []*control.Event{
-		{At: ago(3 * time.Hour), Kind: "removed", Image: digest("aa01"), Names: []string{"registry.corp/pay:2.1", digest("aa01")}, Reason: "expired", Rule: "release", FreedBytes: 36 << 20},
-		{At: ago(9 * day), Kind: "removed", Names: []string{"registry.corp/pay:2.1"}, Reason: "pressure", FreedBytes: 1 << 20},
-	}}
-}
-
-func aPlan() *control.Plan {
-	images := someImages().GetImages()
-	held := images[1]
-	held.Reason, held.Rule = "max-per-hour", "mirror"
-	return &control.Plan{
-		Id: "k3q7", CreatedAt: ago(time.Hour), ForAt: ago(time.Hour), Complete: true,
-		Entries: []*control.Image{images[0], held}, RemoveCount: 1, WillFreeBytes: 1.25 * gib,
-	}
-}
-
-func askedPlan() *control.Plan {
-	p := aPlan()
-	p.Id, p.Asked, p.ForAt = "w2ab", "free 20 GiB, in 1d", ago(-23*time.Hour)
-	p.Entries[1].Decision, p.Entries[1].Reason, p.RemoveCount, p.WillFreeBytes = "remove", "requested", 2, 1.5*gib
-	return p
-}
-
-func doubtfulPlan() *control.Plan {
-	p := aPlan()
-	p.Complete, p.RemoveCount, p.WillFreeBytes = false, 0, 0
-	for _, e := range p.Entries {
-		e.Decision, e.Reason = "keep", "view-incomplete"
-	}
-	return p
 }

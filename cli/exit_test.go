@@ -111,11 +111,11 @@ func TestInterrupted(t *testing.T) {
 
 // A full disk or a closed pipe is no success.
 func TestUnwritable(t *testing.T) {
-	for _, verb := range []string{"status", "images", "uses", "version"} {
+	for _, verb := range []string{"status", "images", "uses", "version", "why x", "plan", "plan --list"} {
 		a := newApp(t.TempDir())
-		serve(t, a.defaultSocket, &sidecar{status: goodStatus(), images: someImages(), uses: someUses(), version: aVersion()})
+		serve(t, a.defaultSocket, &sidecar{status: goodStatus(), images: someImages(), uses: someUses(), version: aVersion(), why: whyGone(), plan: somePlan(), plans: plans()})
 		var stderr bytes.Buffer
-		if code := a.execute(t.Context(), []string{verb}, full{}, &stderr); code != exitFailed || !strings.Contains(stderr.String(), "no space") {
+		if code := a.execute(t.Context(), strings.Fields(verb), full{}, &stderr); code != exitFailed || !strings.Contains(stderr.String(), "no space") {
 			t.Errorf("%s: exit %d: %s", verb, code, &stderr)
 		}
 	}

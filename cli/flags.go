@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -68,7 +67,12 @@ type duration time.Duration
 var daysAndRest = regexp.MustCompile(`^(?:(\d{1,4})w)?(?:(\d{1,5})d)?(.*)$`)
 
 // String, Set and Type make it a flag.
-func (d *duration) String() string { return time.Duration(*d).String() }
+func (d *duration) String() string {
+	if *d == 0 {
+		return "" // not given
+	}
+	return time.Duration(*d).String()
+}
 
 // Set takes a time longer than none.
 func (d *duration) Set(value string) error {
@@ -95,75 +99,3 @@ func (d *duration) Set(value string) error {
 
 // Type names the value in the help.
 func (d *duration) Type() string { return "duration" }
-
-// amount is a positive size: 512MiB, 20GiB, 5GB or plain bytes.
-type amount uint64
-
-var sizeWords = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)\s*([kKMGT]i?)?B?$`)
-
-// String, Set and Type make it a flag.
-func (b *amount) String() string { return strconv.FormatUint(uint64(*b), 10) }
-
-// Set takes a size above none.
-func (b *amount) Set(value string) error {
-	parts := sizeWords.FindStringSubmatch(value)
-	if parts == nil {
-		return errors.New("want a size like 512MiB or 20GiB")
-	}
-	n, err := strconv.ParseFloat(parts[1], 64)
-	base := 1000.0
-	if strings.HasSuffix(parts[2], "i") {
-		base = 1024
-	}
-	if parts[2] != "" {
-		for range strings.Index("KMGT", strings.ToUpper(parts[2][:1])) + 1 {
-			n *= base
-		}
-	}
-	if err != nil || n < 1 || n > 1<<60 {
-		return errors.New("want a size above none and below an exbibyte")
-	}
-	*b = amount(n)
-	return nil
-}
-
-// Type names the value in the help.
-func (b *amount) Type() string { return "size" }
-
-// level is a use of the file system: a share of it, or a size.
-type level struct {
-	share float64
-	bytes uint64
-}
-
-// String, Set and Type make it a flag.
-func (l *level) String() string {
-	switch {
-	case l.share > 0:
-		return strconv.FormatFloat(100*l.share, 'g', -1, 64) + "%"
-	case l.bytes > 0:
-		return strconv.FormatUint(l.bytes, 10)
-	}
-	return ""
-}
-
-// Set takes 70% or a size.
-func (l *level) Set(value string) error {
-	if number, ok := strings.CutSuffix(value, "%"); ok {
-		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-		if err != nil || n <= 0 || n >= 100 || math.IsNaN(n) {
-			return errors.New("want a share above 0% and below 100%")
-		}
-		*l = level{share: n / 100}
-		return nil
-	}
-	var b amount
-	if err := b.Set(value); err != nil {
-		return errors.New("want a share like 70% or a size like 150GiB")
-	}
-	*l = level{bytes: uint64(b)}
-	return nil
-}
-
-// Type names the value in the help.
-func (l *level) Type() string { return "level" }

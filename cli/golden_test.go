@@ -36,10 +36,12 @@ func TestScreens(t *testing.T) {
 		{"status-held.json", &sidecar{status: heldStatus()}, "status -o json", 1},
 		{"status-grace.txt", &sidecar{status: graceStatus()}, "status", 0},
 		{"status-plan.txt", &sidecar{status: plan}, "status", 0},
+		{"status-sources.txt", &sidecar{status: badSources()}, "status", 1},
 		{"status-none.txt", none, "status", 0},
 		{"status-none.json", none, "status -o json", 0},
 		{"images.txt", all, "images", 0},
 		{"images-size.txt", all, "images --sort size", 0},
+		{"images-unique.txt", all, "images --sort unique", 0},
 		{"images-last-used.txt", all, "images --sort last-used", 0},
 		{"images-wide.txt", all, "images -o wide", 0},
 		{"images.json", all, "images -o json", 0},
@@ -51,24 +53,37 @@ func TestScreens(t *testing.T) {
 		{"uses.json", all, "uses -o json", 0},
 		{"uses.yaml", all, "uses -o yaml", 0},
 		{"uses-none.txt", none, "uses", 0},
-		{"why.txt", &sidecar{why: whyKept()}, "why docker.io/library/postgres:16", 0},
-		{"why.json", &sidecar{why: whyKept()}, "explain postgres:16 -o json", 0},
-		{"why-used.txt", &sidecar{why: whyUsed()}, "why pause", 0},
-		{"why-held.txt", &sidecar{why: whyHeld()}, "why ui", 0},
-		{"why-gone.txt", &sidecar{why: whyGone()}, "why pay:2.1", 0},
-		{"why-none.txt", &sidecar{why: &control.WhyResponse{Image: &control.Image{}}}, "why x", 0},
-		{"plan.txt", &sidecar{plan: aPlan()}, "plan", 0},
-		{"plan.json", &sidecar{plan: aPlan()}, "plan -o json", 0},
-		{"plan-kept.txt", &sidecar{plan: aPlan()}, "plan k3q7", 0},
-		{"plan-short.txt", &sidecar{plan: askedPlan()}, "plan --free 20GiB --in 1d", 0},
-		{"plan-read.txt", &sidecar{plan: aPlan(), readOnly: true}, "plan", 0},
-		{"plan-none.txt", &sidecar{plan: &control.Plan{Complete: true, CreatedAt: ago(0)}}, "plan", 0},
-		{"plan-doubt.txt", &sidecar{plan: doubtfulPlan()}, "plan", 0},
-		{"plan-list.txt", &sidecar{plans: &control.ListPlansResponse{Plans: []*control.Plan{aPlan(), askedPlan()}}}, "plan --list", 0},
-		{"plan-list-none.txt", &sidecar{plans: &control.ListPlansResponse{}}, "plan --list", 0},
-		{"help-why.txt", all, "why --help", 0},
-		{"help-plan.txt", all, "plan --help", 0},
-		{"images-unique.txt", all, "images --sort unique", 0},
+		{"why-in-use.txt", &sidecar{why: whyInUse()}, "why pytorch", 0},
+		{"why-in-use-wide.txt", &sidecar{why: whyInUse()}, "why pytorch -o wide", 0},
+		{"why-not-expired.txt", &sidecar{why: whyNotExpired()}, "why postgres:16", 0},
+		{"why-not-expired.json", &sidecar{why: whyNotExpired()}, "why postgres:16 -o json", 0},
+		{"why-not-expired.yaml", &sidecar{why: whyNotExpired()}, "explain postgres:16 -o yaml", 0},
+		{"why-two-names.txt", &sidecar{why: whyTwoNames()}, "why pay:2.2", 0},
+		{"why-artifact.txt", &sidecar{why: whyArtifact()}, "why pay:1", 0},
+		{"why-incomplete.txt", &sidecar{why: whyIncomplete()}, "why pay:2.2", 0},
+		{"why-remove.txt", &sidecar{why: whyRemove()}, "why pay:2.2", 0},
+		{"why-gone.txt", &sidecar{why: whyGone()}, "why registry.corp/pay:2.1", 0},
+		{"why-gone.json", &sidecar{why: whyGone()}, "why registry.corp/pay:2.1 -o json", 0},
+		{"why-gone-unmeasured.txt", &sidecar{why: whyGoneUnmeasured()}, "why registry.corp/pay:2.1", 0},
+		{"why-gone-by-others.txt", &sidecar{why: whyGoneByOthers()}, "why registry.corp/pay:2.1", 0},
+		{"plan.txt", &sidecar{plan: somePlan()}, "plan", 0},
+		{"plan-wide.txt", &sidecar{plan: somePlan()}, "plan -o wide", 0},
+		{"plan.json", &sidecar{plan: somePlan()}, "plan -o json", 0},
+		{"plan.yaml", &sidecar{plan: somePlan()}, "plan -o yaml", 0},
+		{"plan-reader.txt", &sidecar{plan: unkept(somePlan()), reader: true}, "plan", 0},
+		{"plan-reader.json", &sidecar{plan: unkept(somePlan()), reader: true}, "plan -o json", 0},
+		{"plan-short.txt", &sidecar{plan: somePlan()}, "plan --free 5.5GiB --filter rule=ci", 0},
+		{"plan-ahead.txt", &sidecar{plan: aheadPlan()}, "plan --in 7d", 0},
+		{"plan-empty.txt", &sidecar{plan: emptyPlan()}, "plan --free 10GiB", 0},
+		{"plan-due-none.txt", &sidecar{plan: emptyPlan()}, "plan", 0},
+		{"plan-ahead-none.txt", &sidecar{plan: emptyAhead()}, "plan --in 24h", 0},
+		{"plan-incomplete.txt", &sidecar{plan: incompletePlan()}, "plan --free 1GiB", 0},
+		{"plan-kept.txt", &sidecar{plans: plans(aheadPlan())}, "plan k3vq7w2a", 0},
+		{"plan-kept.json", &sidecar{plans: plans(aheadPlan())}, "plan k3vq7w2a -o json", 0},
+		{"plan-kept-incomplete.txt", &sidecar{plans: plans(incompletePlan())}, "plan k3vq7w2a", 0},
+		{"plan-list.txt", &sidecar{plans: plans(aheadPlan(), somePlan(), emptyPlan(), incompletePlan())}, "plan --list", 0},
+		{"plan-list.json", &sidecar{plans: plans(emptyPlan())}, "plan --list -o json", 0},
+		{"plan-list-none.txt", &sidecar{plans: plans()}, "plan --list", 0},
 		{"version.txt", all, "version", 0},
 		{"version-none.txt", none, "version", 0},
 		{"version.json", all, "version -o json", 0},
@@ -76,13 +91,13 @@ func TestScreens(t *testing.T) {
 		{"help.txt", all, "--help", 0},
 		{"help-images.txt", all, "images --help", 0},
 		{"help-uses.txt", all, "uses --help", 0},
+		{"help-plan.txt", all, "plan --help", 0},
+		{"help-why.txt", all, "why --help", 0},
 	} {
 		t.Run(c.golden, func(t *testing.T) {
 			// The order of a shared answer must not depend on an earlier case.
-			s := &sidecar{
-				status: c.sidecar.status, uses: c.sidecar.uses, version: c.sidecar.version,
-				why: c.sidecar.why, plan: c.sidecar.plan, plans: c.sidecar.plans, readOnly: c.sidecar.readOnly,
-			}
+			s := &sidecar{status: c.sidecar.status, uses: c.sidecar.uses, version: c.sidecar.version, why: c.sidecar.why,
+				plan: c.sidecar.plan, plans: c.sidecar.plans, reader: c.sidecar.reader}
 			if c.sidecar.images != nil {
 				s.images = proto.CloneOf(c.sidecar.images)
 			}
@@ -103,7 +118,7 @@ func TestScreens(t *testing.T) {
 
 // JSON and YAML are the same data.
 func TestYAMLIsTheJSON(t *testing.T) {
-	for _, m := range []proto.Message{goodStatus(), someImages(), someUses(), aVersion(), whyKept(), aPlan()} {
+	for _, m := range []proto.Message{goodStatus(), someImages(), someUses(), aVersion(), whyInUse(), whyGone(), somePlan(), plans(aheadPlan(), nil)} {
 		text, err := encode(m)
 		if err != nil {
 			t.Fatal(err)
@@ -131,15 +146,21 @@ func TestNothingSet(t *testing.T) {
 		renderStatus(nil, wide, now)
 		renderImages(nil, wide, now)
 		renderUses(nil, wide, now)
-		renderWhy(nil, now)
-		renderWhy(&control.WhyResponse{Image: &control.Image{Uses: []*control.Use{nil}}, Names: []*control.NameVerdict{nil}, Sharers: []*control.Sharer{nil}, Events: []*control.Event{nil, {Kind: "removed"}}}, now)
-		renderPlan(nil, 0, now)
-		renderPlan(&control.Plan{Entries: []*control.Image{nil}}, 1, now)
-		renderPlans(&control.ListPlansResponse{Plans: []*control.Plan{nil}}, now)
 		renderStatus(&control.StatusResponse{
 			Sources: []*control.Source{nil}, Holds: []*control.Hold{nil, {NeedsPerson: true}}, Events: []*control.Event{nil, nil},
 		}, wide, now)
 		renderImages(&control.ListImagesResponse{Images: []*control.Image{nil, {Uses: []*control.Use{nil}, Names: []string{""}}}}, wide, now)
+		for _, asked := range []*control.MakePlanRequest{nil, {}} {
+			renderPlan(nil, asked, wide, now)
+			renderPlan(&control.Plan{Entries: []*control.Image{nil}}, asked, wide, now)
+		}
+		renderPlans(&control.ListPlansResponse{Plans: []*control.Plan{nil}}, now)
+		renderWhy(nil, "", wide, now)
+		renderWhy(&control.WhyResponse{Events: []*control.Event{nil, nil}}, "", wide, now)
+		renderWhy(&control.WhyResponse{
+			Image: &control.Image{Uses: []*control.Use{nil}}, Names: []*control.NameVerdict{nil, nil}, Following: []string{""},
+			Sharers: []*control.Sharer{nil}, SharedBytes: 1, Events: []*control.Event{nil}, Missing: []string{""}, HeldBy: []string{""},
+		}, "", wide, now)
 		renderUses(&control.ListUsesResponse{Uses: []*control.Use{nil}}, wide, now)
 	}
 	renderVersion(nil)

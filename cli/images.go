@@ -19,15 +19,14 @@ func (a *app) imagesVerb() *cobra.Command {
 		Short: "The images of this node, who uses them and what becomes of them",
 		Long: `The images of this node, who uses them and what becomes of them.
 
-SIZE is what an image takes on this node, as blobs and unpacked; what images share
-counts in each. UNIQUE is what the node would gain without the image.
+SIZE is what an image takes on this node: its content as it was pulled and its
+layers as they are unpacked. What images share counts in each. UNIQUE is what
+the node would gain without it.
 
-Filters of different keys all have to match, of one key any. Keys:
-containerd_namespace, image (a pattern: * stops at "/", ** does not), untagged,
-label (NAME or NAME=VALUE), id, kind, platform, runtime, decision, reason, rule,
-in_use, pinned.`,
+` + imageFilterHelp,
 		Example: `  custodianctl images --filter decision=remove
-  custodianctl images --sort unique --filter image=ci.corp/**`,
+  custodianctl images --filter untagged=true --filter label=stage=ci
+  custodianctl images --sort unique -o wide`,
 		Args: cobra.NoArgs,
 		RunE: a.ask(func(ctx context.Context, cmd *cobra.Command, client control.ControlClient, _ []string) error {
 			answer, err := client.ListImages(ctx, &control.ListImagesRequest{Filters: wanted})
@@ -39,17 +38,21 @@ in_use, pinned.`,
 		}),
 	}
 	cmd.Flags().Var(&wanted, "filter", "only images that match, may be repeated")
-	cmd.Flags().Var(&by, "sort", "name, size or unique (largest first), or last-used (never used, then longest ago, first)")
+	cmd.Flags().Var(&by, "sort", "name, size or unique (largest first) or last-used (never used, then longest ago, first)")
 	complete(cmd, "filter", imageFilters...)
 	complete(cmd, "sort", orders...)
 	return cmd
 }
 
-// imageFilters are the keys of filters for images.
+// imageFilters are the keys that the sidecar knows for images.
 var imageFilters = []string{
 	"containerd_namespace=", "image=", "untagged=", "label=", "id=", "kind=", "platform=", "runtime=",
 	"decision=", "reason=", "rule=", "in_use=", "pinned=",
 }
+
+const imageFilterHelp = `Filters of different keys all have to match, of one key any. Keys:
+containerd_namespace, image (a pattern as in a rule), untagged, label (NAME or
+NAME=VALUE), id, kind, platform, runtime, decision, reason, rule, in_use, pinned.`
 
 // order is how images are sorted.
 type order string
@@ -93,9 +96,6 @@ func sortImages(images []*control.Image, by order) {
 	})
 }
 
-// stored is what an image takes on the node.
-func stored(img *control.Image) uint64 { return img.GetContentBytes() + img.GetSnapshotBytes() }
-
 // lastUse is the zero time for an image that was never used. One in use is used
 // for longer than any clock can say.
 func lastUse(img *control.Image) time.Time {
@@ -112,3 +112,6 @@ func firstName(img *control.Image) string {
 	}
 	return img.GetId()
 }
+
+// stored is what an image takes on this node.
+func stored(img *control.Image) uint64 { return img.GetContentBytes() + img.GetSnapshotBytes() }

@@ -13,7 +13,7 @@ func renderImages(answer *control.ListImagesResponse, wide bool, now time.Time) 
 	var c columns
 	head := []string{"IMAGE", "ID", "SIZE", "UNIQUE", "LAST USED", "USED BY", "DECISION"}
 	if wide {
-		head = append(head, "PLATFORM", "RUNTIME", "RULE", "NAMES", "PULLED", "CONTENT", "SNAPSHOTS", "CONTAINERD-NS")
+		head = append(head, "PLATFORM", "RUNTIME", "RULE", "NAMES", "PULLED", "CONTAINERD-NS", "CONTENT", "SNAPSHOTS")
 	}
 	c.add(head...)
 	for _, img := range answer.GetImages() {
@@ -23,22 +23,30 @@ func renderImages(answer *control.ListImagesResponse, wide bool, now time.Time) 
 }
 
 func imageRow(img *control.Image, wide bool, now time.Time) []string {
+	lastUsed := "now"
+	if !img.GetInUse() {
+		lastUsed = age(img.GetLastUsed(), now, "never")
+	}
+	row := []string{
+		nameCell(img), shortID(img.GetId()), size(stored(img)), size(img.GetUniqueBytes()),
+		lastUsed, usedBy(img), decisionOf(img, now),
+	}
+	if wide {
+		row = append(row, orDash(img.GetPlatform()), orDash(strings.Join(img.GetRuntimes(), ",")), orDash(img.GetRule()),
+			orDash(strings.Join(img.GetNames(), ",")), age(img.GetPulledAt(), now, "-"), orDash(img.GetContainerdNamespace()),
+			size(img.GetContentBytes()), size(img.GetSnapshotBytes()))
+	}
+	return row
+}
+
+// nameCell is the name to show, and how many more there are.
+func nameCell(img *control.Image) string {
 	name, more := namesOf(img)
 	name = orDash(shortName(name))
 	if more > 0 {
 		name += fmt.Sprintf("  +%d", more)
 	}
-	lastUsed := "now"
-	if !img.GetInUse() {
-		lastUsed = age(img.GetLastUsed(), now, "never")
-	}
-	row := []string{name, shortID(img.GetId()), size(stored(img)), size(img.GetUniqueBytes()), lastUsed, usedBy(img), decisionOf(img, now)}
-	if wide {
-		row = append(row, orDash(img.GetPlatform()), orDash(strings.Join(img.GetRuntimes(), ",")), orDash(img.GetRule()),
-			orDash(strings.Join(img.GetNames(), ",")), age(img.GetPulledAt(), now, "-"),
-			size(img.GetContentBytes()), size(img.GetSnapshotBytes()), orDash(img.GetContainerdNamespace()))
-	}
-	return row
+	return name
 }
 
 // namesOf is the name to show of an image, and how many more there are that
@@ -107,60 +115,36 @@ func usedBy(img *control.Image) string {
 	return orDash(strings.Join(parts, ", "))
 }
 
-// decisionOf says what becomes of an image, why, and when.
-func decisionOf(img *control.Image, now time.Time) string {
-	why := orDash(img.GetReason())
-	if rule := img.GetRule(); rule != "" && rule != "default" {
-		why += " (" + rule + ")"
-	}
-	if kind := img.GetKind(); kind != "" && kind != "image" {
-		why += " (" + kind + ")"
-	}
-	if expires, ok := at(img.GetExpiresAt()); ok || img.GetDecision() == "remove" {
-		left := expires.Sub(now)
-		switch remove := img.GetDecision() == "remove"; {
-		case remove && left > 0:
-			why += ", in " + span(left)
-		case remove:
-			why += ", next pass"
-		case left > 0:
-			why += ", " + span(left) + " left"
-		default:
-			why += ", due"
-		}
-	}
-	return fmt.Sprintf("%-6s  %s", orDash(img.GetDecision()), why)
-}
-
 // footer counts the images as the sidecar's status does.
 func footer(answer *control.ListImagesResponse) string {
 	var inUse, kept, unused, removed int
-	more := false
 	for _, img := range answer.GetImages() {
 		switch img.GetReason() {
 		case "in-use", "image-volume", "sandbox", "pod-spec", "snapshot", "leased":
 			inUse++
-		case "not-expired", "min-age", "max-per-hour", "start-grace", "view-incomplete":
-			unused++
+		case "not-an-image", "pinned", "unpullable", "kept", "kept-latest":
+			kept++
 		default:
-			if img.GetDecision() == "remove" {
-				unused++
-				removed++
-			} else {
-				kept++
-			}
+			unused++
 		}
-		if _, n := namesOf(img); n > 0 {
-			more = true
+		if img.GetDecision() == "remove" {
+			removed++
 		}
 	}
-	text := fmt.Sprintf("%s: %d in use, %d kept, %d unused (%d to remove). ID as in crictl images",
-		plural(len(answer.GetImages()), "image"), inUse, kept, unused, removed)
-	if more {
-		text += " · +1 one more name (-o wide)"
-	}
+	text := fmt.Sprintf("%s: %d in use, %d kept, %d unused (%d to remove). ID as in crictl images%s\n",
+		plural(len(answer.GetImages()), "image"), inUse, kept, unused, removed, moreNames(answer.GetImages()))
 	if !answer.GetComplete() {
-		text += "\n! The view of the node is incomplete, nothing is removed: custodianctl status"
+		text += incomplete
 	}
-	return text + "\n"
+	return text
 }
+
+// moreNames explains the +1 of nameCell, if there is any.
+func moreNames(images []*control.Image) string {
+	if slices.ContainsFunc(images, func(img *control.Image) bool { _, more := namesOf(img); return more > 0 }) {
+		return " · +1 one more name (-o wide)"
+	}
+	return ""
+}
+
+const incomplete = "! The view of the node is incomplete, nothing is removed: custodianctl status\n"

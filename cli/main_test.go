@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/image-custodian/custodian/api/v1/control"
 )
@@ -39,40 +38,14 @@ type sidecar struct {
 	why     *control.WhyResponse
 	plan    *control.Plan
 	plans   *control.ListPlansResponse
-	// readOnly is read.sock: it keeps no plan.
-	readOnly bool
-	err      error
-	hang     bool // until the caller gives up
+	reader  bool // only reads are answered
+	err     error
+	hang    bool // until the caller gives up
 
 	mu      sync.Mutex
 	filters []string // of the last request
 	asked   *control.MakePlanRequest
-}
-
-func (s *sidecar) Why(ctx context.Context, _ *control.WhyRequest) (*control.WhyResponse, error) {
-	return s.why, s.answer(ctx, nil)
-}
-
-func (s *sidecar) MakePlan(ctx context.Context, r *control.MakePlanRequest) (*control.MakePlanResponse, error) {
-	s.asked = r
-	plan := proto.CloneOf(s.plan)
-	plan.Id = ""
-	return &control.MakePlanResponse{Plan: plan}, s.answer(ctx, r.GetFilters())
-}
-
-func (s *sidecar) SavePlan(ctx context.Context, r *control.SavePlanRequest) (*control.SavePlanResponse, error) {
-	if s.readOnly {
-		return nil, status.Error(codes.PermissionDenied, "read.sock answers reads alone")
-	}
-	s.asked = r.GetPlan()
-	return &control.SavePlanResponse{Plan: s.plan}, s.answer(ctx, r.GetPlan().GetFilters())
-}
-
-func (s *sidecar) ListPlans(ctx context.Context, r *control.ListPlansRequest) (*control.ListPlansResponse, error) {
-	if r.GetId() != "" {
-		return &control.ListPlansResponse{Plans: []*control.Plan{s.plan}}, s.answer(ctx, nil)
-	}
-	return s.plans, s.answer(ctx, nil)
+	calls   []string // of the last run, those about plans
 }
 
 func (s *sidecar) answer(ctx context.Context, filters []string) error {
@@ -96,6 +69,34 @@ func (s *sidecar) ListImages(ctx context.Context, r *control.ListImagesRequest) 
 
 func (s *sidecar) ListUses(ctx context.Context, r *control.ListUsesRequest) (*control.ListUsesResponse, error) {
 	return s.uses, s.answer(ctx, r.GetFilters())
+}
+
+func (s *sidecar) Why(ctx context.Context, r *control.WhyRequest) (*control.WhyResponse, error) {
+	return s.why, s.answer(ctx, []string{r.GetImage()})
+}
+
+func (s *sidecar) MakePlan(ctx context.Context, r *control.MakePlanRequest) (*control.MakePlanResponse, error) {
+	s.called("MakePlan", r)
+	return &control.MakePlanResponse{Plan: s.plan}, s.answer(ctx, r.GetFilters())
+}
+
+func (s *sidecar) SavePlan(ctx context.Context, r *control.SavePlanRequest) (*control.SavePlanResponse, error) {
+	s.called("SavePlan", r.GetPlan())
+	if s.reader {
+		return nil, status.Error(codes.PermissionDenied, "SavePlan is only for control.sock")
+	}
+	return &control.SavePlanResponse{Plan: s.plan}, s.answer(ctx, r.GetPlan().GetFilters())
+}
+
+func (s *sidecar) ListPlans(ctx context.Context, r *control.ListPlansRequest) (*control.ListPlansResponse, error) {
+	s.called("ListPlans "+r.GetId(), nil)
+	return s.plans, s.answer(ctx, nil)
+}
+
+func (s *sidecar) called(method string, asked *control.MakePlanRequest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls, s.asked = append(s.calls, method), asked
 }
 
 func (s *sidecar) Version(ctx context.Context, _ *control.VersionRequest) (*control.VersionResponse, error) {

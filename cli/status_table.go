@@ -45,25 +45,28 @@ func programs(s *control.StatusResponse, now time.Time) string {
 func disk(p *page, s *control.StatusResponse) {
 	used := "-"
 	if total := s.GetDiskSizeBytes(); total > 0 {
-		used = fmt.Sprintf("%s of %s used (%.0f %%)", size(s.GetDiskUsedBytes()), size(total),
+		used = fmt.Sprintf("%s of %s used (%.0f %%)", within(s.GetDiskUsedBytes(), total), size(total),
 			100*float64(s.GetDiskUsedBytes())/float64(total))
 	}
 	p.say("DISK    %-23s  %s", orDash(s.GetDiskPath()), used)
 	inUse, kept, unused := s.GetInUse().GetBytes(), s.GetKept().GetBytes(), s.GetUnused().GetBytes()
+	images := inUse + kept + unused
 	p.say("        %-23s  in use %s   kept %s   unused %s",
-		"images "+size(inUse+kept+unused), size(inUse), size(kept), size(unused))
-	fillers(p, s.GetFillers())
+		"images "+size(images), within(inUse, images), within(kept, images), within(unused, images))
+	others(p, s.GetFillers())
 	p.say("")
 }
 
-// fillers tells what else fills the disk.
-func fillers(p *page, list []*control.Filler) {
+// others tells what fills the disk beside the images.
+func others(p *page, fillers []*control.Filler) {
 	var total uint64
-	var parts []string
-	for _, f := range list {
+	for _, f := range fillers {
 		total += f.GetBytes()
-		part := strings.ReplaceAll(orDash(f.GetName()), "-", " ") + " " + size(f.GetBytes())
-		if f.GetName() == "other-namespaces" && f.GetDetail() != "" {
+	}
+	var parts []string
+	for _, f := range fillers {
+		part := strings.ReplaceAll(orDash(f.GetName()), "-", " ") + " " + within(f.GetBytes(), total)
+		if f.GetDetail() != "" {
 			part += " (" + f.GetDetail() + ")"
 		}
 		parts = append(parts, part)
@@ -80,7 +83,8 @@ func cleaning(p *page, s *control.StatusResponse, now time.Time) {
 		if !due.After(now) {
 			when = "due"
 		}
-		next = fmt.Sprintf("next: %s, %s, %s   (custodianctl plan --in 24h)", plural(s.GetNext().GetImages(), "image"), size(s.GetNext().GetBytes()), when)
+		next = fmt.Sprintf("next: %s, %s, %s     (custodianctl plan --in %s)",
+			plural(s.GetNext().GetImages(), "image"), size(s.GetNext().GetBytes()), when, horizon(due.Sub(now)))
 	}
 	mode := orDash(s.GetCleanMode())
 	switch s.GetCleanMode() {
@@ -98,25 +102,44 @@ func cleaning(p *page, s *control.StatusResponse, now time.Time) {
 	p.say("        %-23s  %d in use   %d kept   %d unused", images, inUse, kept, unused)
 }
 
+// horizon is a --in with which a plan shows what is so far off.
+func horizon(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d <= day {
+		return "24h"
+	}
+	return fmt.Sprintf("%dd", (d+day-1)/day)
+}
+
 func view(p *page, s *control.StatusResponse, now time.Time) {
 	complete := "incomplete"
 	if looked, ok := at(s.GetViewAt()); ok {
 		complete = "complete " + span(now.Sub(looked)) + " ago"
 	}
 	var sources []string
+	pods := false
 	for _, source := range s.GetSources() {
+		pods = pods || source.GetName() == "kubelet"
 		word := "ok"
 		if !source.GetOk() {
 			word = strings.TrimSpace("FAILED " + age(source.GetSince(), now, ""))
 		}
-		name := orDash(source.GetName())
-		switch {
-		case name == "config" && s.GetConfig() != "":
-			name += " " + s.GetConfig()
-		case name == "kubelet":
-			name += " pods"
-		}
-		sources = append(sources, name+" "+word)
+		sources = append(sources, sourceName(source, s)+" "+word)
+	}
+	if !pods && s.GetPodsSource() != "" {
+		sources = append(sources, "kubelet pods "+s.GetPodsSource())
 	}
 	p.say("VIEW    %-23s  %s", complete, strings.Join(sources, "   "))
+}
+
+// sourceName names a source of the view, with what this node has of it.
+func sourceName(source *control.Source, s *control.StatusResponse) string {
+	switch name := source.GetName(); {
+	case name == "config" && s.GetConfig() != "":
+		return "config " + s.GetConfig()
+	case name == "kubelet" && s.GetPodsSource() != "":
+		return "kubelet pods (" + s.GetPodsSource() + ")"
+	default:
+		return orDash(name)
+	}
 }

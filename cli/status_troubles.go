@@ -52,11 +52,27 @@ func failures(p *page, mark string, sources []*control.Source, said string, now 
 		}
 		name := orDash(source.GetName())
 		if source.GetError() == "" || !strings.Contains(said, source.GetError()) {
-			p.say("%s %s has not answered for %s: %s", mark, name, age(source.GetSince(), now, "some time"), orDash(source.GetError()))
+			p.say("%s %s for %s: %s", mark, fault(name), age(source.GetSince(), now, "some time"), orDash(source.GetError()))
 		}
 		if source.GetRemedy() != "" {
 			p.say("  do (%s): %s", name, source.GetRemedy())
 		}
+	}
+}
+
+// fault says what it means that a source fails.
+func fault(name string) string {
+	switch name {
+	case "clock":
+		return "the clock has been wrong"
+	case "config":
+		return "the configuration has been refused"
+	case "kubelet":
+		return "the kubelet has not told its pods"
+	case "snapshotter":
+		return "a snapshotter has not listed what it holds"
+	default:
+		return name + " has not answered"
 	}
 }
 

@@ -75,6 +75,28 @@ func span(d time.Duration) string {
 	}
 }
 
+// spans tells a time in its two largest units: 45s, 4h 12m, 3d 4h.
+func spans(d time.Duration) string {
+	unit, next := 24*time.Hour, time.Hour
+	switch {
+	case d < time.Hour:
+		return span(d)
+	case d < unit:
+		unit, next = time.Hour, time.Minute
+	}
+	if d%unit < next {
+		return span(d)
+	}
+	return span(d) + " " + span(d%unit/next*next)
+}
+
+// within tells bytes as a part of a whole that stands beside: it has no unit of
+// its own where it has the same.
+func within(bytes, whole uint64) string {
+	part, all := size(bytes), size(whole)
+	return strings.TrimSuffix(part, all[strings.IndexByte(all, ' '):])
+}
+
 // at is the time of a stamp, if it has one.
 func at(stamp *timestamppb.Timestamp) (time.Time, bool) {
 	if stamp == nil || !stamp.IsValid() {
@@ -100,6 +122,11 @@ func clock(t, now time.Time) string {
 		return t.Format("15:04")
 	}
 	return t.Format("2006-01-02 15:04")
+}
+
+// until tells how far off a moment is, and when it is: "in 3d 4h (2026-12-04 14:10)".
+func until(t, now time.Time) string {
+	return fmt.Sprintf("in %s (%s)", spans(t.Sub(now)), clock(t, now))
 }
 
 // shortID is an ID as crictl prints it: 13 hex.

@@ -35,6 +35,38 @@ func TestSpan(t *testing.T) {
 	}
 }
 
+func TestSpans(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Hour: "0s", 45 * time.Second: "45s", 12*time.Minute + 5*time.Second: "12m", time.Hour: "1h", 4*time.Hour + 12*time.Minute: "4h 12m",
+		3*day + 4*time.Hour + 59*time.Minute: "3d 4h", 31 * day: "31d", 31*day + 59*time.Minute: "31d",
+	} {
+		if got := spans(d); got != want {
+			t.Errorf("spans(%v) = %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestWithin(t *testing.T) {
+	for _, c := range []struct {
+		part, whole uint64
+		want        string
+	}{
+		{31 * gib, 54 * gib, "31.0"}, {20 << 20, 54 * gib, "20.0 MiB"}, {0, gib, "0 B"}, {0, 0, "0"}, {12, 900, "12"},
+	} {
+		if got := within(c.part, c.whole); got != c.want {
+			t.Errorf("within(%d, %d) = %q, want %q", c.part, c.whole, got, c.want)
+		}
+	}
+}
+
+func TestHorizon(t *testing.T) {
+	for d, want := range map[time.Duration]string{-time.Hour: "24h", 3 * time.Hour: "24h", day: "24h", day + 1: "2d", 9*day + time.Hour: "10d"} {
+		if got := horizon(d); got != want {
+			t.Errorf("horizon(%v) = %q, want %q", d, got, want)
+		}
+	}
+}
+
 func TestClean(t *testing.T) {
 	for s, want := range map[string]string{
 		"docker.io/library/nginx:1": "docker.io/library/nginx:1", "größe·…": "größe·…", "a\tb\n": `a\tb\n`, "\x1b]0;x\a": `\x1b]0;x\a`,
@@ -94,6 +126,12 @@ func TestDecision(t *testing.T) {
 		"keep    not-an-image (foreign)":      {Decision: "keep", Reason: "not-an-image", Kind: "foreign"},
 		"maybe   a-reason-of-a-later-version": {Decision: "maybe", Reason: "a-reason-of-a-later-version"},
 		"-       -":                           {},
+		"remove  budget, next pass":           {Decision: "remove", Reason: "budget", Rule: "ci", ExpiresAt: ago(-day)},
+		"remove  pressure, next pass":         {Decision: "remove", Reason: "pressure", Rule: "default", ExpiresAt: ago(-day)},
+		"keep    max-per-hour, due":           {Decision: "keep", Reason: "max-per-hour", Rule: "ci", ExpiresAt: ago(day)},
+		"keep    start-grace":                 {Decision: "keep", Reason: "start-grace", Rule: "ci", ExpiresAt: ago(-day)},
+		"keep    kept (release)":              {Decision: "keep", Reason: "kept", Rule: "release"},
+		"keep    kept-latest (release)":       {Decision: "keep", Reason: "kept-latest", Rule: "release"},
 		"keep    min-age (ci), 59m left":      {Decision: "keep", Reason: "min-age", Rule: "ci", ExpiresAt: ago(time.Second - time.Hour)},
 	} {
 		if got := decisionOf(img, now); got != want {
@@ -133,6 +171,7 @@ func TestEncode(t *testing.T) {
 	text, err := encode(&control.ListImagesResponse{Complete: true, Images: []*control.Image{{
 		Id: "\x1b\u009b\u202e\"\\<&>\n\U000e0001", ContentBytes: math.MaxUint64,
 		BuiltAt: timestamppb.New(time.Date(2026, 1, 2, 3, 4, 5, 600, time.FixedZone("", 3600))),
+		Labels:  map[string]string{"b": "2\x1b", "a\"": "1"},
 		// A time that RFC 3339 cannot tell.
 		PulledAt: &timestamppb.Timestamp{Seconds: math.MaxInt64},
 	}}})
@@ -142,6 +181,7 @@ func TestEncode(t *testing.T) {
 	for _, want := range []string{
 		`"id": "\u001b\u009b\u202e\"\\<&>\n\udb40\udc01"`, `"content_bytes": 18446744073709551615`, `"names": []`, `"uses": []`,
 		`"built_at": "2026-01-02T02:04:05.0000006Z"`, `"pulled_at": null`, `"last_used": null`, `"in_use": false`, `"complete": true`,
+		"\"labels\": {\n        \"a\\\"\": \"1\",\n        \"b\": \"2\\u001b\"\n      }",
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("lacks %s:\n%s", want, text)
@@ -169,7 +209,7 @@ func TestLargeAnswer(t *testing.T) {
 
 func TestCompletion(t *testing.T) {
 	for args, want := range map[string]string{
-		"completion bash": "custodianctl", "__complete images --sort ": "last-used", "__complete uses --filter ": "namespace=", "__complete -o ": "yaml",
+		"completion bash": "custodianctl", "__complete images --sort ": "last-used", "__complete images --filter ": "untagged=", "__complete plan --filter ": "label=", "__complete plan --rules ": "toml", "__complete uses --filter ": "namespace=", "__complete -o ": "yaml",
 	} {
 		got := newApp(t.TempDir()).run(t, strings.Split(args, " ")...)
 		if got.code != 0 || !strings.Contains(got.stdout, want) {

@@ -12,22 +12,23 @@ func (a *app) whyVerb() *cobra.Command {
 	return &cobra.Command{
 		Use:     "why IMAGE",
 		Aliases: []string{"explain"},
-		Short:   "Why an image stays or goes, also one that is gone",
-		Long: `Why an image stays or goes: what uses it, what each of its names means to the
-rules, when it would go, and what else holds its bytes. Of an image that is gone
-it tells what the events know.
+		Short:   "Why an image stays or goes, and when; also why one is gone",
+		Long: `Why an image stays or goes, and when: who uses it, what the rules say about each
+of its names, and with whom it shares its bytes. Of an image that is gone it
+tells why that was, as long as the events are kept.
 
-An IMAGE is a name as people write it (nginx:1.27), or an image ID, also
-shortened.`,
-		Example: `  custodianctl why nginx:1.27
-  custodianctl why 77b1c0ffee123 -o json`,
-		Args: cobra.ExactArgs(1),
+IMAGE is a name as in a pod, or an image ID as in crictl images, also shortened
+to three characters or more.`,
+		Example: `  custodianctl why nginx:1.29
+  custodianctl why 4f2e81c09ab3d`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.ask(func(ctx context.Context, cmd *cobra.Command, client control.ControlClient, args []string) error {
 			answer, err := client.Why(ctx, &control.WhyRequest{Image: args[0]})
 			if err != nil {
 				return err
 			}
-			return a.print(cmd.OutOrStdout(), answer, func(bool) string { return renderWhy(answer, a.now()) })
+			return a.print(cmd.OutOrStdout(), answer, func(wide bool) string { return renderWhy(answer, args[0], wide, a.now()) })
 		}),
 	}
 }

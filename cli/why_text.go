@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,197 +10,228 @@ import (
 	"github.com/image-custodian/custodian/api/v1/control"
 )
 
-// maxTold bounds the lines about uses of one image.
-const maxTold = 10
+// maxLines bounds a list of uses or of what holds an image.
+const maxLines = 10
 
-func renderWhy(answer *control.WhyResponse, now time.Time) string {
+// renderWhy tells of one image in sentences. wanted is what the person typed.
+func renderWhy(w *control.WhyResponse, wanted string, wide bool, now time.Time) string {
 	p := &page{}
-	img := answer.GetImage()
-	if img == nil {
-		p.say("The image is not on this node any more.")
-		p.say("")
-		whyEvents(p, answer.GetEvents(), now)
+	short := shortName
+	if wide {
+		short = func(name string) string { return name }
+	}
+	if w.GetImage() == nil {
+		gone(p, w.GetEvents(), wanted, short, now)
 		return p.String()
 	}
-	name, _ := namesOf(img)
-	p.say("%s   %s %s   %s", orDash(name), orDash(img.GetKind()), shortID(img.GetId()), orDash(img.GetPlatform()))
-	p.say("%s", verdict(answer, now))
-	for _, missing := range answer.GetMissing() {
-		p.say("! The view of the node is incomplete, so nothing goes: %s", missing)
-	}
+	whatItIs(p, w, short, now)
 	p.say("")
-	whyUses(p, answer)
-	whyNames(p, answer, now)
-	whySize(p, answer)
-	if len(answer.GetEvents()) > 0 {
+	whatBecomes(p, w.GetImage(), now)
+	p.list("! The view of the node is incomplete, so nothing is removed. It lacks:", w.GetMissing())
+	p.list("Held by:", w.GetHeldBy())
+	usesOf(p, w.GetImage(), now)
+	namesToldOf(p, w, short, now)
+	if events := w.GetEvents(); len(events) > 0 {
 		p.say("")
-		whyEvents(p, answer.GetEvents(), now)
+		p.say("Events:")
+		tellEvents(p, events, now)
 	}
 	return p.String()
 }
 
-// verdict is the decision in one sentence, with what would come next.
-func verdict(answer *control.WhyResponse, now time.Time) string {
-	img := answer.GetImage()
-	expires, timed := at(img.GetExpiresAt())
-	left := expires.Sub(now)
-	head := "Stays"
-	if img.GetDecision() == "remove" {
-		head = "Goes at the next pass"
-	}
-	text := fmt.Sprintf("%s (%s): %s.", head, orDash(img.GetReason()), meaning(answer))
-	switch {
-	case img.GetDecision() == "remove":
-	case timed && left > 0:
-		text += fmt.Sprintf(" It goes in %s, if nothing uses it until then.", long(left))
-	case img.GetReason() == "not-expired":
-		text += " By its age it never goes."
-	}
-	return text
-}
-
-// meaning puts the reasons, a closed set, into words.
-func meaning(answer *control.WhyResponse) string {
-	img := answer.GetImage()
-	rule := "the rule " + quoted(img.GetRule())
-	held := strings.Join(answer.GetHeldBy(), ", ")
-	if held == "" {
-		held = "something"
-	}
-	words := map[string]string{
-		"not-an-image":    "it is no image for this node (" + orDash(img.GetKind()) + "), and no rule names it",
-		"in-use":          "a container uses it",
-		"image-volume":    "a container mounts it",
-		"sandbox":         "the sandboxes of pods use it",
-		"pod-spec":        "a pod that the kubelet knows asks for it: " + held,
-		"snapshot":        "something is mounted on it: " + held,
-		"leased":          "somebody else holds it: " + held,
-		"pinned":          "one of its names is pinned",
-		"unpullable":      "no registry is known to hold it, so nobody could pull it again",
-		"kept":            rule + " keeps it",
-		"kept-latest":     rule + " keeps the latest of its repository",
-		"not-expired":     "its time is not over by " + rule,
-		"min-age":         "it was pulled too lately",
-		"expired":         "its time is over by " + rule,
-		"budget":          "all that is unused takes more than the budget",
-		"pressure":        "the disk is too full, and it is among the longest unused",
-		"requested":       "somebody asked for space",
-		"max-per-hour":    "its time is over by " + rule + ", but enough went this hour",
-		"start-grace":     "its time is over by " + rule + ", but the sidecar, its plugin or containerd started only lately",
-		"view-incomplete": "its time is over by " + rule + ", but not all of the node can be seen",
-	}
-	if text, ok := words[img.GetReason()]; ok {
-		return text
-	}
-	return "a reason that this program does not know"
-}
-
-func quoted(rule string) string { return `"` + orDash(rule) + `"` }
-
-// long tells a time in two units: "2d 4h".
-func long(d time.Duration) string {
-	first := span(d)
-	const day = 24 * time.Hour
-	rest := d % time.Minute
-	switch {
-	case d >= day:
-		rest = d % day
-	case d >= time.Hour:
-		rest = d % time.Hour
-	}
-	if d < time.Minute || rest < time.Second {
-		return first
-	}
-	return first + " " + span(rest)
-}
-
-func whyUses(p *page, answer *control.WhyResponse) {
-	uses := answer.GetImage().GetUses()
-	if len(uses) == 0 {
+// list tells a few things under a heading, if there is any.
+func (p *page) list(heading string, things []string) {
+	if len(things) == 0 {
 		return
 	}
-	p.say("Used by:")
-	for _, u := range uses[:min(len(uses), maxTold)] {
-		who := "container " + shortID(u.GetContainerId())
-		if u.GetPod() != "" {
-			who = u.GetNamespace() + "/" + u.GetPod() + " " + containerOf(u)
-		}
-		p.say("  %s, %s", who, orDash(u.GetState()))
+	p.say("")
+	p.say("%s", heading)
+	for _, thing := range things[:min(len(things), maxLines)] {
+		p.say("  %s", thing)
 	}
-	if more := len(uses) - maxTold; more > 0 {
+	if more := len(things) - maxLines; more > 0 {
 		p.say("  and %d more", more)
 	}
 }
 
-func whyNames(p *page, answer *control.WhyResponse, now time.Time) {
-	p.say("Names:")
-	for _, v := range answer.GetNames() {
-		p.say("  %s   %s", v.GetName(), nameVerdict(v, now))
-	}
-	for _, name := range answer.GetFollowing() {
-		p.say("  %s   follows the others", shortName(name))
+// table adds columns, indented.
+func (p *page) table(c *columns) {
+	for line := range strings.Lines(c.String()) {
+		p.WriteString("  " + line)
 	}
 }
 
-func nameVerdict(v *control.NameVerdict, now time.Time) string {
-	rule := "rule " + quoted(v.GetRule())
-	if unusedFor := v.GetUnusedFor().AsDuration(); unusedFor > 0 {
-		rule += ", " + long(unusedFor) + " unused"
+func whatItIs(p *page, w *control.WhyResponse, short func(string) string, now time.Time) {
+	img := w.GetImage()
+	name, _ := namesOf(img)
+	what := "an image"
+	switch img.GetKind() {
+	case "artifact":
+		what = "an artifact, which no container can run,"
+	case "foreign":
+		what = "an image of another platform, or one that cannot be read,"
 	}
-	expires, ok := at(v.GetExpiresAt())
-	switch v.GetReason() {
-	case "kept", "kept-latest":
-		return rule + ": stays"
-	case "not-an-image":
-		return "no rule names it: stays"
+	if img.GetPlatform() != "" {
+		what += " for " + img.GetPlatform()
 	}
-	switch left := expires.Sub(now); {
-	case !ok:
-		return rule + ": never goes by its age"
-	case left > 0:
-		return rule + ": lets it go in " + long(left)
-	default:
-		return rule + ": lets it go since " + long(-left)
+	where := ""
+	if img.GetContainerdNamespace() != "" {
+		where = " in " + img.GetContainerdNamespace()
 	}
+	p.say("%s (%s) is %s%s.", orDash(short(name)), shortID(img.GetId()), what, where)
+	takes := fmt.Sprintf("It takes %s: %s of content, %s of unpacked layers.", size(stored(img)), size(img.GetContentBytes()), size(img.GetSnapshotBytes()))
+	if stored(img) > 0 {
+		takes += fmt.Sprintf(" Without it the node gains %s.", size(img.GetUniqueBytes()))
+	}
+	p.say("%s", takes)
+	if shared := sharedWith(w, short); shared != "" {
+		p.say("%s", shared)
+	}
+	p.say("It %s%s, %s.", isPinned(img), arrived(img, now), lastUsed(img, now))
 }
 
-func whySize(p *page, answer *control.WhyResponse) {
-	img := answer.GetImage()
-	p.say("Size: %s as blobs, %s unpacked. Without it the node gains %s.",
-		size(img.GetContentBytes()), size(img.GetSnapshotBytes()), size(img.GetUniqueBytes()))
-	if len(answer.GetSharers()) == 0 {
-		return
-	}
-	var names []string
-	for _, s := range answer.GetSharers() {
-		names = append(names, fmt.Sprintf("%s (%s)", shortName(s.GetName()), size(s.GetBytes())))
-	}
-	p.say("%s stay, for other images: %s.", size(answer.GetSharedBytes()), strings.Join(names, ", "))
-}
-
-func whyEvents(p *page, events []*control.Event, now time.Time) {
-	for _, e := range events {
-		switch e.GetKind() {
-		case "removed":
-			names := slices.Clone(e.GetNames())
-			if shown, _ := namesOf(&control.Image{Names: names}); shown != "" {
-				names = []string{shown}
-			}
-			text := fmt.Sprintf("Removed %s ago%s by custodian: %s", age(e.GetAt(), now, "some time"), clockOf(e, now), orDash(e.GetReason()))
-			if e.GetRule() != "" {
-				text += " by the rule " + quoted(e.GetRule())
-			}
-			p.say("%s, freed %s. It was %s.", text, size(e.GetFreedBytes()), strings.Join(names, ", "))
-		default:
-			p.say("%s ago: %s, %s", age(e.GetAt(), now, "some time"), orDash(e.GetKind()), orDash(e.GetDetail()))
-		}
-	}
-}
-
-func clockOf(e *control.Event, now time.Time) string {
-	t, ok := at(e.GetAt())
-	if !ok {
+// sharedWith tells who else holds bytes of an image.
+func sharedWith(w *control.WhyResponse, short func(string) string) string {
+	shared := size(w.GetSharedBytes())
+	if w.GetSharedBytes() == 0 {
 		return ""
 	}
-	return " (" + clock(t, now) + ")"
+	var parts []string
+	for _, s := range w.GetSharers() {
+		who := short(s.GetName())
+		if who == "" {
+			who = shortID(s.GetId())
+		}
+		parts = append(parts, size(s.GetBytes())+" with "+who)
+	}
+	switch {
+	case len(parts) == 0:
+		return "It shares " + shared + " with images of other containerd namespaces."
+	case len(parts) == 1 && w.GetSharers()[0].GetBytes() == w.GetSharedBytes():
+		return "It shares " + parts[0] + "."
+	default:
+		return "It shares " + shared + ": " + strings.Join(parts, ", ") + "."
+	}
+}
+
+func isPinned(img *control.Image) string {
+	if img.GetPinned() {
+		return "is pinned, "
+	}
+	return ""
+}
+
+func arrived(img *control.Image, now time.Time) string {
+	if pulled := age(img.GetPulledAt(), now, ""); pulled != "" {
+		return "was pulled " + pulled + " ago"
+	}
+	if seen := age(img.GetFirstSeen(), now, ""); seen != "" {
+		return "was first seen " + seen + " ago"
+	}
+	return "came nobody knows when"
+}
+
+func lastUsed(img *control.Image, now time.Time) string {
+	if img.GetInUse() {
+		return "and is used now"
+	}
+	if used := age(img.GetLastUsed(), now, ""); used != "" {
+		return "and last used " + used + " ago"
+	}
+	return "and has never been used since"
+}
+
+// usesOf tells who uses an image.
+func usesOf(p *page, img *control.Image, now time.Time) {
+	uses := img.GetUses()
+	if len(uses) == 0 {
+		return
+	}
+	pods := map[string]bool{}
+	for _, u := range uses {
+		if u.GetPod() != "" {
+			pods[u.GetNamespace()+"/"+u.GetPod()+" "+u.GetPodUid()] = true
+		}
+	}
+	by := plural(len(uses), "container")
+	if len(pods) > 0 {
+		by += " of " + plural(len(pods), "pod")
+	}
+	p.say("")
+	p.say("Used by %s:", by)
+	var c columns
+	for _, u := range uses[:min(len(uses), maxLines)] {
+		pod := "no pod"
+		if u.GetPod() != "" {
+			pod = u.GetNamespace() + "/" + u.GetPod()
+		}
+		state := orDash(u.GetState())
+		if started := age(u.GetStartedAt(), now, ""); started != "" {
+			state += ", started " + started + " ago"
+		}
+		c.add(pod, containerOf(u), state)
+	}
+	p.table(&c)
+	if more := len(uses) - maxLines; more > 0 {
+		p.say("  and %d more (-o json tells all)", more)
+	}
+}
+
+// namesToldOf tells what the rules say about each name, and which one decides.
+func namesToldOf(p *page, w *control.WhyResponse, short func(string) string, now time.Time) {
+	verdicts := w.GetNames()
+	if len(verdicts)+len(w.GetFollowing()) == 0 {
+		return
+	}
+	heading := "What the rules say about its name:"
+	differ := false
+	var last *control.NameVerdict
+	if len(verdicts) > 1 {
+		heading = "What the rules say about each name; it stays as long as one of them asks:"
+		last = verdicts[longest(verdicts)]
+		differ = !always(w.GetImage().GetReason()) && // else no name decides
+			slices.ContainsFunc(verdicts, func(v *control.NameVerdict) bool { return compareVerdicts(v, last) != 0 })
+	}
+	var c columns
+	for _, v := range verdicts {
+		text := nameVerdict(v, w.GetImage(), now)
+		if differ && compareVerdicts(v, last) == 0 {
+			text += " <- decides"
+		}
+		c.add(orDash(short(v.GetName())), text)
+	}
+	for _, name := range w.GetFollowing() {
+		c.add(orDash(short(name)), "follows the others")
+	}
+	p.say("")
+	p.say("%s", heading)
+	p.table(&c)
+}
+
+// longest is the verdict that keeps the image longest; of equals the first.
+func longest(verdicts []*control.NameVerdict) int {
+	last := 0
+	for i, v := range verdicts {
+		if compareVerdicts(v, verdicts[last]) > 0 {
+			last = i
+		}
+	}
+	return last
+}
+
+// compareVerdicts is above 0 if a keeps an image longer than b, as the rules
+// have it: never is latest, and then what keeps for good is strongest.
+func compareVerdicts(a, b *control.NameVerdict) int {
+	endsA, timedA := at(a.GetExpiresAt())
+	endsB, timedB := at(b.GetExpiresAt())
+	switch {
+	case timedA && timedB:
+		return endsA.Compare(endsB)
+	case timedA:
+		return -1
+	case timedB:
+		return 1
+	}
+	weight := map[string]int{"kept": 2, "kept-latest": 1, "not-an-image": 1}
+	return cmp.Compare(weight[a.GetReason()], weight[b.GetReason()])
 }
