@@ -42,7 +42,7 @@ func TestPlanAndWhy(t *testing.T) {
 		w.reason(id, "not-expired")
 		ids = append(ids, id)
 	}
-	w.eventually(20*time.Second, "no grace holds anything", func() bool { return w.plan("--in", "2h").RemoveCount == 2 })
+	w.eventually(20*time.Second, "no grace holds anything", func() bool { return w.plan("--free", "1TiB").RemoveCount == 2 })
 	if p := w.plan(); p.RemoveCount != 0 || !p.Complete || len(p.Entries) != 0 || p.ID == "" {
 		t.Errorf("now: %+v", p)
 	}
