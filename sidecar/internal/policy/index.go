@@ -8,8 +8,9 @@ import (
 // Index finds the images that a use is about.
 type Index struct {
 	images []Image
-	known  map[Key]bool
-	// names are made when first needed: most uses know their image by its ID.
+	// known and names are made when first needed: most uses know their image by
+	// its ID.
+	known map[Key]bool
 	names *names
 }
 
@@ -20,11 +21,7 @@ type names struct {
 
 // NewIndex makes an index over images. It may not be used concurrently.
 func NewIndex(images []Image) *Index {
-	x := &Index{images: images, known: make(map[Key]bool, len(images))}
-	for i := range images {
-		x.known[images[i].Key] = true
-	}
-	return x
+	return &Index{images: images}
 }
 
 func (x *Index) lookup() *names {
@@ -46,7 +43,15 @@ func (x *Index) lookup() *names {
 }
 
 // Known reports whether the index has an image of this key.
-func (x *Index) Known(k Key) bool { return x.known[k] }
+func (x *Index) Known(k Key) bool {
+	if x.known == nil {
+		x.known = make(map[Key]bool, len(x.images))
+		for i := range x.images {
+			x.known[x.images[i].Key] = true
+		}
+	}
+	return x.known[k]
+}
 
 // Root returns the keys of the image that the use's root file system is from:
 // by image ID, or while that is not known by every name that the use has.

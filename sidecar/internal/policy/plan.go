@@ -1,9 +1,6 @@
 package policy
 
-import (
-	"hash/fnv"
-	"time"
-)
+import "time"
 
 // Reason is the one machine-readable cause of a decision. The set is closed.
 type Reason string
@@ -231,17 +228,19 @@ func (p *planner) hold() {
 	}
 }
 
-// spread is how much longer than asked this image stays on this node.
+// spread is how much longer than asked this image stays on this node, by an
+// FNV-1a hash of the machine and the image.
 func (r *Rules) spread(k Key, unusedFor time.Duration) time.Duration {
 	if r.Spread <= 0 {
 		return 0
 	}
-	h := fnv.New64a()
-	for _, part := range []string{r.Machine, k.ContainerdNamespace, k.ID} {
-		_, _ = h.Write([]byte(part)) // it never fails
-		_, _ = h.Write([]byte{0})
+	hash := uint64(14695981039346656037)
+	for _, part := range [...]string{r.Machine, "\x00", k.ContainerdNamespace, "\x00", k.ID} {
+		for i := range len(part) {
+			hash = (hash ^ uint64(part[i])) * 1099511628211
+		}
 	}
-	share := float64(h.Sum64()>>11) / (1 << 53)
+	share := float64(hash>>11) / (1 << 53)
 	return time.Duration(share * r.Spread * float64(unusedFor))
 }
 
@@ -281,27 +280,42 @@ func usedBy(view *View) map[Key]Reason {
 			note(used, key, ImageVolume)
 		}
 	}
-	wanted := map[string]bool{}
+	wanted := wanted{}
 	for _, pod := range view.Pods {
 		for _, name := range pod.Images {
-			wanted[asNamed(name)] = true
+			wanted.add(name)
 		}
 	}
 	for i := range view.Images {
-		if img := &view.Images[i]; len(wanted) > 0 && img.Key.ContainerdNamespace == view.PodsNamespace && img.named(wanted) {
+		if img := &view.Images[i]; img.Key.ContainerdNamespace == view.PodsNamespace && wanted.means(img) {
 			note(used, img.Key, ForPod)
 		}
 	}
 	return used
 }
 
-// named reports whether one of the names, as asNamed gives them, means the image.
-func (i *Image) named(wanted map[string]bool) bool {
-	if wanted[i.Key.ID] {
+// wanted are names as pods' authors write them.
+type wanted struct{ names, digests map[string]bool }
+
+func (w *wanted) add(name string) {
+	if w.names == nil {
+		w.names, w.digests = map[string]bool{}, map[string]bool{}
+	}
+	if isDigest(name) {
+		w.digests[name] = true
+	} else {
+		w.names[asNamed(name)] = true
+	}
+}
+
+// means reports whether one of the names means the image.
+func (w *wanted) means(img *Image) bool {
+	if len(w.digests) > 0 && w.digests[img.Key.ID] {
 		return true
 	}
-	for _, n := range i.Names {
-		if wanted[n.Name] || wanted[n.Target] {
+	for i := range img.Names {
+		n := &img.Names[i]
+		if len(w.names) > 0 && w.names[n.Name] || len(w.digests) > 0 && w.digests[n.Target] {
 			return true
 		}
 	}
@@ -311,12 +325,11 @@ func (i *Image) named(wanted map[string]bool) bool {
 // Wants reports whether a pod asks for the image, which must be in the
 // containerd namespace of the CRI.
 func (p PodSpec) Wants(img Image) bool {
+	var wanted wanted
 	for _, name := range p.Images {
-		if img.named(map[string]bool{asNamed(name): true}) {
-			return true
-		}
+		wanted.add(name)
 	}
-	return false
+	return wanted.means(&img)
 }
 
 func note(used map[Key]Reason, key Key, reason Reason) {

@@ -1,6 +1,9 @@
 package policy
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // reference is a name of the image store in its parts.
 type reference struct {
@@ -65,22 +68,20 @@ func asNamed(name string) string {
 // under the image ID; these follow the tags. Where a repository has no tag on
 // the image, its digest counts; the ID only where there is nothing else.
 func judged(buf []string, img *Image) []string {
-	for _, n := range img.Names {
-		if r := parseReference(n.Name); r.tag != "" || r.repository != "" && !tagged(img, r.repository) {
-			buf = append(buf, n.Name)
+	var few [8]reference
+	refs := few[:0]
+	for i := range img.Names {
+		refs = append(refs, parseReference(img.Names[i].Name))
+	}
+	for i, r := range refs {
+		if r.tag != "" || r.repository != "" && !slices.ContainsFunc(refs, func(o reference) bool {
+			return o.tag != "" && o.repository == r.repository
+		}) {
+			buf = append(buf, img.Names[i].Name)
 		}
 	}
 	if len(buf) == 0 && len(img.Names) > 0 {
 		buf = append(buf, img.Names[0].Name)
 	}
 	return buf
-}
-
-func tagged(img *Image, repository string) bool {
-	for _, n := range img.Names {
-		if r := parseReference(n.Name); r.repository == repository && r.tag != "" {
-			return true
-		}
-	}
-	return false
 }
