@@ -40,16 +40,17 @@ func runCommand() *cobra.Command {
 		Short: "Run until told to stop",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return run(cmd.Context(), config.Path(path))
+			return run(cmd.Context(), path)
 		},
 	}
 	cmd.Flags().StringVar(&path, "config", "", "configuration file (default "+config.DefaultFile+", which may be absent)")
 	return cmd
 }
 
-func run(ctx context.Context, path string) (err error) {
+func run(ctx context.Context, flag string) (err error) {
 	started := wallClock()
-	set, ruleFaults, err := config.Load(path)
+	path, optional := config.Path(flag)
+	set, ruleFaults, err := config.Load(path, optional)
 	if err != nil {
 		return err
 	}

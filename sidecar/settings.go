@@ -64,8 +64,8 @@ func settings(set config.Set, fault error) reconcile.Settings {
 }
 
 // load reads a configuration of which nothing may be wrong.
-func load(path string) (config.Set, error) {
-	set, ruleFaults, err := config.Load(config.Path(path))
+func load(flag string) (config.Set, error) {
+	set, ruleFaults, err := config.Load(config.Path(flag))
 	return set, errors.Join(err, ruleFaults)
 }
 

@@ -71,7 +71,7 @@ func TestFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "sidecar.toml")
 			write(t, path, c.text)
-			_, _, err := Load(path)
+			_, _, err := Load(path, false)
 			var faults Faults
 			if !errors.As(err, &faults) || len(faults) != len(c.want) {
 				t.Fatalf("err = %v\nwant %d faults: %q", err, len(c.want), c.want)
@@ -83,7 +83,10 @@ func TestFaults(t *testing.T) {
 			}
 		})
 	}
-	if _, _, err := Load("/nowhere/sidecar.toml"); !errors.Is(err, os.ErrNotExist) {
+	if _, faults := parseRules("many.toml", []byte(strings.Repeat("[[rule]]\nkeep = true\n", maxRules+1))); len(faults) != 1 || !strings.Contains(faults.Error(), "many.toml:1: 1001 rules") {
+		t.Errorf("too many rules: %v", faults)
+	}
+	if _, _, err := Load("/nowhere/sidecar.toml", false); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a named file that is not there: %v", err)
 	}
 }
@@ -115,7 +118,7 @@ func TestRulesFiles(t *testing.T) {
 	write(t, filepath.Join(dir, "rules.d", "10-a.toml"), "[[rule]]\nname = \"a\"\nkeep = true\n[[rule]]\nname = \"a2\"\nkeep = true\n")
 	write(t, filepath.Join(dir, "rules.d", ".hidden.toml"), "garbage")
 	write(t, filepath.Join(dir, "rules.d", "README"), "garbage")
-	set, ruleFaults, err := Load(main)
+	set, ruleFaults, err := Load(main, false)
 	if err != nil || ruleFaults != nil {
 		t.Fatal(ruleFaults, err)
 	}
@@ -141,7 +144,7 @@ func TestRulesFiles(t *testing.T) {
 	before := set.Revision
 	write(t, filepath.Join(dir, "rules.d", "10-a.toml"), "[[rule]]\nunused_fro = \"1d\"\n")
 	write(t, filepath.Join(dir, "rules.d", "30-c.toml"), "[clean]\nmode = \"off\"\n")
-	set, ruleFaults, err = Load(main)
+	set, ruleFaults, err = Load(main, false)
 	if err != nil || set.Revision == before {
 		t.Fatalf("%v, revision %s", err, set.Revision)
 	}

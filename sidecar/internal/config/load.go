@@ -28,8 +28,9 @@ type Set struct {
 	// Revision identifies what was read, shortened.
 	Revision string
 
-	own   []policy.Rule // of sidecar.toml
-	files []rulesFile   // by name
+	absent bool          // there is no sidecar.toml
+	own    []policy.Rule // of it
+	files  []rulesFile   // by name
 }
 
 type rulesFile struct {
@@ -37,20 +38,21 @@ type rulesFile struct {
 	rules []policy.Rule
 }
 
-// Path is the file that a flag names, or the default.
-func Path(flag string) string {
+// Path is the file that a flag names, or the default, which is optional.
+func Path(flag string) (path string, optional bool) {
 	if flag == "" {
-		return DefaultFile
+		return DefaultFile, true
 	}
-	return flag
+	return flag, false
 }
 
-// Load reads a configuration. The error tells all that is wrong with
+// Load reads a configuration. A file that is optional and not there is empty. The error tells all that is wrong with
 // sidecar.toml, ruleFaults all that is wrong with the rules files: while there is
 // anything, nothing may be removed by the set.
-func Load(path string) (set Set, ruleFaults, err error) {
+func Load(path string, optional bool) (set Set, ruleFaults, err error) {
 	data, err := read(path)
-	if errors.Is(err, os.ErrNotExist) && path == DefaultFile {
+	absent := errors.Is(err, os.ErrNotExist) && optional
+	if absent {
 		data, err = nil, nil
 	}
 	if err != nil {
@@ -62,7 +64,7 @@ func Load(path string) (set Set, ruleFaults, err error) {
 	if len(faults) > 0 {
 		return Set{}, nil, faults.err()
 	}
-	set = Set{Config: config, own: own}
+	set = Set{Config: config, absent: absent, own: own}
 
 	names, err := rulesFiles(filepath.Join(filepath.Dir(path), rulesDir))
 	if err != nil {

@@ -27,9 +27,21 @@ type Rule struct {
 	Unpullable bool      `toml:"unpullable"`
 }
 
+// Bounds on a file, far above what people write: each image is held against each
+// pattern.
+const maxRules, maxPatterns = 1000, 5000
+
 // rules turns the rules of a document into those of the policy.
 func (d *document) rules(list []Rule) []policy.Rule {
 	var rules []policy.Rule
+	patterns := 0
+	for _, r := range list {
+		patterns += len(r.Images)
+	}
+	if len(list) > maxRules || patterns > maxPatterns {
+		d.fault("rule.0", "%d rules with %d patterns: want at most %d and %d", len(list), patterns, maxRules, maxPatterns)
+		return nil
+	}
 	for i, r := range list {
 		rules = append(rules, d.rule(r, "rule."+strconv.Itoa(i)))
 	}

@@ -14,7 +14,7 @@ import (
 
 const (
 	// settleTime lets an editor or a ConfigMap finish its several steps.
-	settleTime = 200 * time.Millisecond
+	settleTime = 500 * time.Millisecond
 	// rereadEvery is for file systems that tell of no change.
 	rereadEvery = time.Minute
 )
@@ -29,7 +29,7 @@ func Watch(ctx context.Context, path string, last Set, lastFaults error, asked <
 		return fmt.Errorf("watch the configuration: %w", err)
 	}
 	defer func() { _ = w.Close() }() // it only tells; nothing is lost
-	seen := outcome(last, lastFaults, nil)
+	seen, absent := outcome(last, lastFaults, nil), last.absent
 	again := time.NewTicker(rereadEvery)
 	defer again.Stop()
 	settled := time.NewTimer(settleTime)
@@ -50,7 +50,10 @@ func Watch(ctx context.Context, path string, last Set, lastFaults error, asked <
 		case <-again.C:
 		case <-asked:
 		}
-		set, ruleFaults, err := Load(path)
+		// A file that was there is wanted: to go on without it would be to go on
+		// without its rules.
+		set, ruleFaults, err := Load(path, absent)
+		absent = absent && (err != nil || set.absent)
 		if now := outcome(set, ruleFaults, err); now != seen {
 			seen = now
 			changed(set, ruleFaults, err)

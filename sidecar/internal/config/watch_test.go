@@ -2,6 +2,7 @@ package config
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -25,7 +26,7 @@ func TestWatch(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "sidecar.toml")
 	write(t, path, "[clean]\nunused_for = \"1d\"\n")
-	set, faults, err := Load(path)
+	set, faults, err := Load(path, false)
 	if err != nil || faults != nil {
 		t.Fatal(faults, err)
 	}
@@ -92,5 +93,34 @@ func TestWatch(t *testing.T) {
 	stop()
 	if err := <-done; err != nil || len(got) != 0 {
 		t.Errorf("%v, %d more", err, len(got))
+	}
+}
+
+// A configuration that comes and goes: its going is a fault, since its rules go
+// with it.
+func TestWatchAnOptionalFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sidecar.toml")
+	set, _, err := Load(path, true)
+	if err != nil || set.Config.Clean.UnusedFor != Default().Clean.UnusedFor {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	got, done := make(chan loaded, 10), make(chan error, 1)
+	go func() {
+		done <- Watch(ctx, path, set, nil, nil, slog.New(slog.DiscardHandler), func(s Set, faults, err error) { got <- loaded{s, faults, err} })
+	}()
+	write(t, path, "[[rule]]\nkeep = true\n")
+	if l := <-got; l.err != nil || len(l.set.Rules().List) != 1 {
+		t.Errorf("%+v", l)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if l := <-got; !errors.Is(l.err, os.ErrNotExist) {
+		t.Errorf("%+v", l)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

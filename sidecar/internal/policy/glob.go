@@ -24,7 +24,9 @@ func ParseGlob(pattern string) (Glob, error) {
 	switch {
 	case pattern == "":
 		return Glob{}, errors.New("an empty pattern matches nothing")
-	case strings.ContainsAny(pattern, " \t\n[]{}\\"):
+	case len(pattern) > maxPattern:
+		return Glob{}, fmt.Errorf("pattern %.20q…: more than %d bytes", pattern, maxPattern)
+	case strings.ContainsAny(pattern, " \t\n{}\\") || strings.ContainsAny(withoutIPv6(pattern), "[]"):
 		return Glob{}, fmt.Errorf("pattern %q: want an image name with *, ** or ?", pattern)
 	case strings.Contains(pattern, "***"):
 		return Glob{}, fmt.Errorf("pattern %q: *** means nothing more than **", pattern)
@@ -43,8 +45,22 @@ func ParseGlob(pattern string) (Glob, error) {
 	if i := strings.IndexAny(full, "*?"); i >= 0 {
 		g.prefix = full[:i]
 	}
-	g.full = regexp.MustCompile("^" + globExpression(full) + "$")
+	var err error
+	if g.full, err = regexp.Compile("^" + globExpression(full) + "$"); err != nil {
+		return Glob{}, fmt.Errorf("pattern %q: %w", pattern, err)
+	}
 	return g, nil
+}
+
+// maxPattern is far above what a name can have.
+const maxPattern = 1024
+
+// withoutIPv6 is a pattern without a registry's address in brackets.
+func withoutIPv6(pattern string) string {
+	if address, rest, ok := strings.Cut(pattern, "]"); ok && strings.HasPrefix(address, "[") {
+		return rest
+	}
+	return pattern
 }
 
 // isShortWithWildTag tells "nginx:*", a name of Docker Hub, from "*", which may
