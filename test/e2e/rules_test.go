@@ -296,7 +296,7 @@ func TestRulesAreReadAgain(t *testing.T) {
 
 // What an image alone holds is what the node gains without it.
 func TestSizes(t *testing.T) {
-	w := newWorld(t, strings.Replace(quick, "4s", "15s", 1))
+	w := newWorld(t, strings.Replace(quick, "4s", "15s", 1)+"[[rule]]\nimages = [\"*/next\", \"*/last\"]\nkeep = true\n")
 	used, _ := w.push("used:1") // shares its base layer
 	_, _, err := w.Run(w.ctx, node.PodOptions{Name: "user"}, node.ContainerOptions{Image: used})
 	w.must(err)
