@@ -24,6 +24,7 @@ import (
 // load is what stands on the node while it is measured.
 type load struct {
 	images, containers, rounds, creates int
+	quiet                               time.Duration
 }
 
 func main() {
@@ -32,6 +33,7 @@ func main() {
 	flag.IntVar(&l.containers, "containers", 200, "containers on the node")
 	flag.IntVar(&l.rounds, "rounds", 40, "rounds; each measures every side once, in random order")
 	flag.IntVar(&l.creates, "creates", 50, "creates a side and round")
+	flag.DurationVar(&l.quiet, "quiet", time.Minute, "how long to watch what both programs take while nothing happens")
 	noop := flag.String("noop", "", "be the no-op plugin at this NRI socket (used by the benchmark itself)")
 	flag.Parse()
 
@@ -81,7 +83,7 @@ func run(ctx context.Context, l load) (err error) {
 		return err
 	}
 	report(os.Stdout, l, samples)
-	return b.checkRecorded(ctx)
+	return errors.Join(b.checkRecorded(ctx), b.quiet(ctx, os.Stdout, l.quiet))
 }
 
 // side is one of the things compared.
