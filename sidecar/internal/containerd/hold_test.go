@@ -31,7 +31,16 @@ func TestManyNamesAreOneImage(t *testing.T) {
 	if _, err := s.client.ContentStore().Update(s.ctx, info, "labels."+sourceLabel+"reg"); err != nil {
 		t.Fatal(err)
 	}
-	if !s.image().FromRegistry {
+	record, err := s.client.ImageService().Get(s.ctx, s.image().Names[0].Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.client.ImageService().Update(s.ctx, record); err != nil { // a pull does
+		t.Fatal(err)
+	}
+	o := Observation{Images: []policy.Image{s.image()}}
+	s.measure(s.ctx, &o)
+	if !o.Images[0].FromRegistry {
 		t.Error("a label that came later is not seen")
 	}
 }

@@ -216,30 +216,36 @@ func (c *Client) resolveAll(ctx context.Context, ns string, records []images.Ima
 	return known, err
 }
 
+// hasSource reports whether a pull has left its label on a blob.
+func hasSource(labels map[string]string) bool {
+	for label := range labels {
+		if strings.HasPrefix(label, sourceLabel) {
+			return true
+		}
+	}
+	return false
+}
+
 func (c *Client) resolveOne(ctx context.Context, t target, record images.Image) (resolved, error) {
 	c.mu.Lock()
 	r, known := c.resolved[t]
 	c.mu.Unlock()
-	if !known {
-		var err error
-		r, err = resolve(ctx, c.client.ContentStore(), record.Target)
-		if errdefs.IsNotFound(err) {
-			// A blob is not there now: no image, and nothing to remember.
-			return resolved{kind: policy.KindForeign, id: t.digest}, nil
-		}
-		if err != nil {
-			return resolved{}, err
-		}
+	if known {
+		return r, nil
 	}
-	if !r.fromRegistry {
-		info, err := c.client.ContentStore().Info(ctx, record.Target.Digest)
-		if err != nil && !errdefs.IsNotFound(err) {
-			return resolved{}, err
-		}
-		for label := range info.Labels {
-			r.fromRegistry = r.fromRegistry || strings.HasPrefix(label, sourceLabel)
-		}
+	r, err := resolve(ctx, c.client.ContentStore(), record.Target)
+	if errdefs.IsNotFound(err) {
+		// A blob is not there now: no image, and nothing to remember.
+		return resolved{kind: policy.KindForeign, id: t.digest}, nil
 	}
+	if err != nil {
+		return resolved{}, err
+	}
+	info, err := c.client.ContentStore().Info(ctx, record.Target.Digest)
+	if err != nil && !errdefs.IsNotFound(err) {
+		return resolved{}, err
+	}
+	r.fromRegistry = hasSource(info.Labels)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.resolved[t] = r

@@ -34,7 +34,8 @@ type resolved struct {
 	labels   map[string]string
 	chains   []string // of the layers, from the lowest up
 	blobs    []blob
-	// fromRegistry is only remembered when true: a label can still come.
+	// fromRegistry is what was known at first; a measurement sees a label that
+	// comes later, with a pull.
 	fromRegistry bool
 }
 

@@ -49,6 +49,7 @@ type measured struct {
 type measuredImage struct {
 	content, snapshots int64
 	parts              []int32
+	fromRegistry       bool
 }
 
 // measure fills the sizes of an observation: those of the last measurement if
@@ -74,6 +75,7 @@ func (c *Client) measure(ctx context.Context, o *Observation) {
 	for i := range o.Images {
 		img := m.images[o.Images[i].Key]
 		o.Images[i].ContentBytes, o.Images[i].SnapshotBytes, o.Images[i].Parts = img.content, img.snapshots, img.parts
+		o.Images[i].FromRegistry = o.Images[i].FromRegistry || img.fromRegistry
 	}
 	policy.CountUnique(o.Images, m.Parts)
 }
@@ -104,12 +106,13 @@ type survey struct {
 	m *measured
 
 	blobs  map[string]int32   // by digest; containerd namespaces share them
+	pulled map[target]bool    // a registry is known to hold the blob
 	layers map[snapshot]int32 // committed snapshots
 	named  []bool             // by part: an image names it
 }
 
 func (s *survey) run(ctx context.Context, images []policy.Image) error {
-	s.blobs, s.layers = map[string]int32{}, map[snapshot]int32{}
+	s.blobs, s.layers, s.pulled = map[string]int32{}, map[snapshot]int32{}, map[target]bool{}
 	spaces, err := s.c.client.NamespaceService().List(ctx)
 	if err != nil {
 		return fmt.Errorf("containerd namespaces: %w", err)
@@ -177,6 +180,9 @@ func (s *survey) content(ctx context.Context, ns string, present map[policy.Key]
 			s.m.Parts = append(s.m.Parts, policy.Part{Bytes: info.Size})
 		}
 		if s.rank(ns) == 0 {
+			if hasSource(info.Labels) {
+				s.pulled[target{ns, digest}] = true
+			}
 			present[policy.Key{ContainerdNamespace: ns, ID: digest}] = true
 		}
 		return nil
@@ -305,6 +311,9 @@ func (s *survey) image(img policy.Image, present map[policy.Key]bool, snapshotte
 				out.snapshots += s.m.Parts[part].Bytes
 			}
 		}
+	}
+	for _, n := range img.Names {
+		out.fromRegistry = out.fromRegistry || s.pulled[target{ns, n.Target}]
 	}
 	s.m.images[img.Key] = out
 }

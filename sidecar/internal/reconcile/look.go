@@ -89,10 +89,14 @@ func (r *Reconciler) Look(ctx context.Context) (*Look, error) {
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.mend(seen.Observation, began); err != nil {
+	kept, err := r.read()
+	if err != nil {
 		return nil, err
 	}
-	look, err := r.view(seen)
+	if kept, err = r.mend(kept, seen.Observation, began); err != nil {
+		return nil, err
+	}
+	look, err := r.view(kept, seen)
 	if err != nil {
 		return nil, err
 	}
@@ -113,20 +117,26 @@ func (r *Reconciler) Latest(ctx context.Context, maxAge time.Duration) (*Look, e
 	return r.Look(ctx)
 }
 
+// kept is what the state has of the node. Reading it is most of what a look costs.
+type kept struct {
+	uses   map[state.UseKey]policy.Use
+	memory map[policy.Key]policy.Memory
+}
+
+func (r *Reconciler) read() (k kept, err error) {
+	if k.uses, err = r.store.Uses(); err != nil {
+		return kept{}, err
+	}
+	k.memory, err = r.store.Images()
+	return k, err
+}
+
 // view decides about what was seen. r.mu is held.
-func (r *Reconciler) view(seen sight) (*Look, error) {
+func (r *Reconciler) view(kept kept, seen sight) (look *Look, err error) {
 	now := r.store.Clock().Now()
-	stored, err := r.store.Uses()
-	if err != nil {
-		return nil, err
-	}
-	memory, err := r.store.Images()
-	if err != nil {
-		return nil, err
-	}
-	look := &Look{
+	look = &Look{
 		Now: now, At: r.cfg.Wall(), Rules: r.settings.effective(),
-		Uses:    slices.Concat(slices.Collect(maps.Values(stored)), r.gate.uses(now)),
+		Uses:    slices.Concat(slices.Collect(maps.Values(kept.uses)), r.gate.uses(now)),
 		Sources: r.judgeSources(seen, now), Sizes: seen.Sizes, unsettled: r.unsettled,
 		Mode: r.settings.Mode, Config: r.settings.Revision, PodsKind: r.cfg.Pods.Kind(),
 	}
@@ -136,7 +146,7 @@ func (r *Reconciler) view(seen sight) (*Look, error) {
 	look.View = policy.View{
 		Images: seen.Images, Parts: seen.Sizes.Parts, Disk: seen.Disk,
 		Uses: slices.Concat(look.Uses, seen.Uses), Holdings: seen.Holdings,
-		Pods: seen.pods, PodsNamespace: CRINamespace, Memory: memory,
+		Pods: seen.pods, PodsNamespace: CRINamespace, Memory: kept.memory,
 		Watched: r.session.Watched, Started: r.started, Incomplete: look.faults(),
 	}
 	if look.Rules.MaxPerHour > 0 {
@@ -217,26 +227,25 @@ func (r *Reconciler) clockFault() error {
 }
 
 // mend brings the state in line with a list that began to be read at began.
-// What the list could not tell changes nothing. r.mu is held.
-func (r *Reconciler) mend(obs containerd.Observation, began policy.Moment) error {
+// What the list could not tell changes nothing. It returns what the state has then.
+// r.mu is held.
+func (r *Reconciler) mend(kept kept, obs containerd.Observation, began policy.Moment) (kept, error) {
 	if obs.Err() != nil {
-		return r.store.Commit(state.Change{})
+		return kept, r.store.Commit(state.Change{})
 	}
 	now := r.store.Clock().Now()
 	r.index = policy.NewIndex(obs.Images)
-	stored, err := r.store.Uses()
-	if err != nil {
-		return err
-	}
-	memory, err := r.store.Images()
-	if err != nil {
-		return err
-	}
 	change := state.Change{At: r.cfg.Wall()}
 	change.RaiseLastUse = map[policy.Key]policy.Moment{}
-	change.PutUses, change.EndUses = r.mendUses(change.RaiseLastUse, stored, obs.Uses, began, now)
-	r.mendImages(&change, memory, obs.Images, now)
-	return r.store.Commit(change)
+	change.PutUses, change.EndUses = r.mendUses(change.RaiseLastUse, kept.uses, obs.Uses, began, now)
+	r.mendImages(&change, kept.memory, obs.Images, now)
+	if err := r.store.Commit(change); err != nil {
+		return kept, err
+	}
+	if len(change.PutUses)+len(change.EndUses)+len(change.RaiseLastUse)+len(change.PutImages)+len(change.DropImages) == 0 {
+		return kept, nil
+	}
+	return r.read()
 }
 
 // mendUses compares the stored uses with the runtime's list. raise takes the

@@ -141,7 +141,11 @@ func (r *Reconciler) stillDue(seen sight) (map[policy.Key]bool, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	look, err := r.view(seen)
+	kept, err := r.read()
+	if err != nil {
+		return nil, fmt.Errorf("second decision before removal: %w", err)
+	}
+	look, err := r.view(kept, seen)
 	if err != nil {
 		return nil, fmt.Errorf("second decision before removal: %w", err)
 	}
