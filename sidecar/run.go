@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -29,6 +30,9 @@ const (
 	// linger is far longer than a container's creation takes from finding its
 	// image to the plugin's hook.
 	linger = 3 * time.Second
+	// gcPercent trades a little CPU, of which a look a minute needs not much, for
+	// memory, of which a node has none to give away.
+	gcPercent = 50
 	// connectTimeout bounds the first talk with containerd.
 	connectTimeout = 10 * time.Second
 )
@@ -58,6 +62,9 @@ func run(ctx context.Context, flag string) (err error) {
 	level := &slog.LevelVar{}
 	log := newLogger(cfg, level)
 	current := &current{set: set}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 
 	sockets := server.Sockets{Node: cfg.Node.Socket, Control: cfg.Control.Socket, ReaderGroup: cfg.Control.ReaderGroup}
 	srv, err := server.Listen(ctx, sockets)

@@ -12,8 +12,6 @@ import (
 	"net/http"
 	"os"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/image-custodian/custodian/sidecar/internal/policy"
 )
 
@@ -42,10 +40,20 @@ func (s *Source) listHTTPS(ctx context.Context) ([]policy.PodSpec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pods of the kubelet at %s: %w", s.cfg.URL, err)
 	}
-	return specs(list.Items), nil
+	pods := make([]pod, len(list.Items))
+	for i := range list.Items {
+		pods[i] = list.Items[i].pod()
+	}
+	return specs(pods), nil
 }
 
-func (s *Source) get(ctx context.Context) (list corev1.PodList, err error) {
+// podList is the answer of /pods.
+type podList struct {
+	Kind  string    `json:"kind"`
+	Items []podJSON `json:"items"`
+}
+
+func (s *Source) get(ctx context.Context) (list podList, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.cfg.URL, nil)
 	if err != nil {
 		return list, err

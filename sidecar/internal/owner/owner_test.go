@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func pod(name string, phase corev1.PodPhase, images ...string) *corev1.Pod {
+func aPod(name string, phase corev1.PodPhase, images ...string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID("uid-" + name)}}
 	p.Status.Phase = phase
 	for _, image := range images {
@@ -133,14 +133,14 @@ func TestSocket(t *testing.T) {
 		t.Errorf("nobody serves it: %v", err)
 	}
 	k.start(t)
-	all := pod("b", corev1.PodPending, "reg/main:1", "reg/main:1")
+	all := aPod("b", corev1.PodPending, "reg/main:1", "reg/main:1")
 	all.Spec.InitContainers = []corev1.Container{{Image: "reg/init:1"}}
 	all.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Image: "debug"}}}
 	all.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "reg/model:1"}}}, {}}
-	going := pod("a", corev1.PodRunning, "reg/going:1")
+	going := aPod("a", corev1.PodRunning, "reg/going:1")
 	now := metav1.Now()
 	going.DeletionTimestamp = &now
-	k.set(t, nil, all, going, pod("done", corev1.PodSucceeded, "x"), pod("failed", corev1.PodFailed, "y"), pod("new", "", "z"))
+	k.set(t, nil, all, going, aPod("done", corev1.PodSucceeded, "x"), aPod("failed", corev1.PodFailed, "y"), aPod("new", "", "z"))
 	var got []policy.PodSpec
 	var err error
 	for range 50 { // the connection is made anew with a back-off
@@ -204,7 +204,7 @@ func TestAuto(t *testing.T) {
 		t.Errorf("%v, %v, %s", pods, err, s.Kind())
 	}
 	k.start(t)
-	k.set(t, nil, pod("a", corev1.PodRunning, "x"))
+	k.set(t, nil, aPod("a", corev1.PodRunning, "x"))
 	if pods, err := s.Pods(t.Context()); len(pods) != 1 || err != nil || s.Kind() != "socket" {
 		t.Errorf("%v, %v, %s", pods, err, s.Kind())
 	}
@@ -236,7 +236,7 @@ func TestHTTPS(t *testing.T) {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		_ = json.NewEncoder(w).Encode(corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList"}, Items: []corev1.Pod{*pod("a", corev1.PodRunning, "x"), *pod("b", corev1.PodFailed, "y")}})
+		_ = json.NewEncoder(w).Encode(corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList"}, Items: []corev1.Pod{*aPod("a", corev1.PodRunning, "x"), *aPod("b", corev1.PodFailed, "y")}})
 	}
 	answer = list
 	got, err := s.Pods(t.Context())
@@ -289,7 +289,7 @@ func TestHTTPS(t *testing.T) {
 
 // Whatever the kubelet sends, it is read without a panic.
 func FuzzDecode(f *testing.F) {
-	data, err := pod("a", corev1.PodRunning, "x").Marshal()
+	data, err := aPod("a", corev1.PodRunning, "x").Marshal()
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -301,4 +301,39 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%d pods", len(pods))
 		}
 	})
+}
+
+// The numbers of the fields are those of the types of Kubernetes, in both
+// encodings, whatever else a pod says.
+func TestFieldNumbers(t *testing.T) {
+	p := aPod("web", corev1.PodRunning, "main:1")
+	p.Labels, p.Spec.NodeName, p.Spec.Priority = map[string]string{"a": "b"}, "n1", new(int32)
+	p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "IMAGE", Value: "none:1"}}
+	p.Spec.InitContainers = []corev1.Container{{Name: "i", Image: "init:1", Command: []string{"x"}}}
+	p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{TargetContainerName: "c", EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e", Image: "debug:1"}}}
+	p.Spec.Volumes = []corev1.Volume{
+		{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "model:1", PullPolicy: corev1.PullAlways}}},
+		{Name: "w", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/x"}}},
+	}
+	p.Status.Message = "none"
+	want := []policy.PodSpec{spec("web", "debug:1", "init:1", "main:1", "model:1")}
+	data, err := p.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := decodeAll([][]byte{data})
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	text, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var j podJSON
+	if err := json.Unmarshal(text, &j); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, specs([]pod{j.pod()})); diff != "" {
+		t.Error(diff)
+	}
 }

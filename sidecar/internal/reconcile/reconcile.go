@@ -9,6 +9,7 @@ package reconcile
 import (
 	"context"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -217,8 +218,13 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}()
 	defer func() { <-watched }()
 
-	for {
+	for passes := 0; ; passes++ {
 		rest, next, err := r.pass(ctx)
+		if passes == 0 {
+			// The first look reads every manifest and configuration of the node,
+			// later ones only what is new: its memory is not needed again.
+			debug.FreeOSMemory()
+		}
 		if err != nil && ctx.Err() == nil {
 			r.log.Error("pass", "err", err)
 		}
