@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -54,9 +55,16 @@ func once(ctx context.Context, set config.Set, out io.Writer) (err error) {
 		return err
 	}
 	obs := client.Observe(ctx)
+	pods, err := podsOf(ctx, set.Config, newLogger(set.Config, nil))
+	if err != nil {
+		return err
+	}
 	rules := set.Rules()
 	rules.Pressure, rules.Budget, rules.Spread = policy.Pressure{}, policy.Budget{}, 0 // what holds on every node
-	decisions := policy.Plan(policy.View{Images: obs.Images, Parts: obs.Sizes.Parts, Uses: obs.Uses, Holdings: obs.Holdings}, rules, 0)
+	decisions := policy.Plan(policy.View{
+		Images: obs.Images, Parts: obs.Sizes.Parts, Uses: obs.Uses, Holdings: obs.Holdings,
+		Pods: pods, PodsNamespace: containerd.CRINamespace,
+	}, rules, 0)
 
 	hostname, err := os.Hostname()
 	if err != nil {
@@ -71,6 +79,15 @@ func once(ctx context.Context, set config.Set, out io.Writer) (err error) {
 		return fmt.Errorf("the look is incomplete: %w", err)
 	}
 	return nil
+}
+
+// podsOf asks the kubelet once.
+func podsOf(ctx context.Context, cfg config.Config, log *slog.Logger) ([]policy.PodSpec, error) {
+	source, err := newPods(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	return source.Pods(ctx)
 }
 
 func printImages(out io.Writer, obs containerd.Observation, decisions []policy.Decision) error {

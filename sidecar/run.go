@@ -94,10 +94,7 @@ func run(ctx context.Context, flag string) (err error) {
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 
-	pods, err := owner.New(owner.Config{
-		Mode: owner.Mode(cfg.Kubelet.Pods), Socket: cfg.Kubelet.Socket, URL: cfg.Kubelet.URL,
-		TokenFile: cfg.Kubelet.TokenFile, CAFile: cfg.Kubelet.CAFile,
-	}, log)
+	pods, err := newPods(cfg, log)
 	if err != nil {
 		return err
 	}
@@ -141,6 +138,13 @@ func run(ctx context.Context, flag string) (err error) {
 	err = group.Wait()
 	log.Info("image-custodian-sidecar ends", "err", err)
 	return err
+}
+
+func newPods(cfg config.Config, log *slog.Logger) (*owner.Source, error) {
+	return owner.New(owner.Config{
+		Mode: owner.Mode(cfg.Kubelet.Pods), Socket: cfg.Kubelet.Socket, URL: cfg.Kubelet.URL,
+		TokenFile: cfg.Kubelet.TokenFile, CAFile: cfg.Kubelet.CAFile,
+	}, log)
 }
 
 func connect(ctx context.Context, cfg config.Config, log *slog.Logger) (*containerd.Client, error) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/image-custodian/custodian/sidecar/internal/policy"
@@ -108,6 +109,8 @@ func (d *document) validate(c Config) {
 		check(isNamespace(ns), "containerd.namespaces", "%q is no containerd namespace", ns)
 	}
 	check(slices.Contains([]string{"auto", "socket", "https", "none"}, c.Kubelet.Pods), "kubelet.pods", "%q is none of auto, socket, https, none", c.Kubelet.Pods)
+	check(!strings.HasPrefix(c.Kubelet.URL, "http:") || c.Kubelet.TokenFile == "", "kubelet.token_file", "a token is sent over https only")
+	check(!strings.Contains(c.Kubelet.URL, "@"), "kubelet.url", "holds a user: errors and logs would tell the password")
 	for key, path := range map[string]string{
 		"node.socket": c.Node.Socket, "control.socket": c.Control.Socket, "state.dir": c.State.Dir,
 		"kubelet.socket": c.Kubelet.Socket, "kubelet.token_file": c.Kubelet.TokenFile, "kubelet.ca_file": c.Kubelet.CAFile,

@@ -2,6 +2,8 @@ package owner
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -30,16 +32,62 @@ type pod struct {
 	phase string
 }
 
-// decodeAll reads the pods of a list. One that cannot be read may need any
-// image, so the list is worth nothing then.
-func decodeAll(list [][]byte) ([]policy.PodSpec, error) {
-	pods := make([]pod, len(list))
-	for i, data := range list {
-		if err := pods[i].decode(data); err != nil {
-			return nil, fmt.Errorf("pod %d of %d: %w", i+1, len(list), err)
-		}
+// decodeProto reads what the Pods API lists: each a v1.Pod.
+func decodeProto(list [][]byte) ([]policy.PodSpec, error) {
+	return decodeList(list, (*pod).decode)
+}
+
+// decodeJSON reads what /pods answers: a v1.PodList.
+func decodeJSON(data []byte) ([]policy.PodSpec, error) {
+	var list struct {
+		Kind  string            `json:"kind"`
+		Items []json.RawMessage `json:"items"`
 	}
-	return specs(pods), nil
+	if err := json.Unmarshal(data, &list); err != nil {
+		return nil, fmt.Errorf("no list of pods: %w", err)
+	}
+	if list.Kind != "PodList" {
+		return nil, fmt.Errorf("no list of pods, but of kind %.40q", list.Kind)
+	}
+	return decodeList(list.Items, (*pod).decodeJSON)
+}
+
+// decodeList reads the pods that have not ended. One that cannot be read may
+// need any image, so the list is worth nothing then.
+func decodeList[B ~[]byte](list []B, decode func(*pod, B) error) ([]policy.PodSpec, error) {
+	var specs []policy.PodSpec
+	for i, data := range list {
+		var p pod
+		err := decode(&p, data)
+		if err == nil {
+			err = p.check()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("pod %d of %d, %.300q: %w", i+1, len(list), p.spec.Pod.Namespace+"/"+p.spec.Pod.Name, err)
+		}
+		if p.phase == "Succeeded" || p.phase == "Failed" {
+			continue // one that is being deleted has not ended
+		}
+		slices.Sort(p.spec.Images)
+		p.spec.Images = slices.Compact(p.spec.Images)
+		specs = append(specs, p.spec)
+	}
+	slices.SortFunc(specs, func(a, b policy.PodSpec) int {
+		return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID))
+	})
+	return specs, nil
+}
+
+// check holds a pod to what each pod of a kubelet has. One that lacks it was
+// read in another form than it was written in.
+func (p *pod) check() error {
+	switch {
+	case p.spec.Pod.Name == "", p.spec.Pod.UID == "":
+		return errors.New("it has no name or no UID")
+	case len(p.spec.Images) == 0:
+		return errors.New("it names no image")
+	}
+	return nil
 }
 
 func (p *pod) decode(data []byte) error {
@@ -134,51 +182,42 @@ func fields(data []byte, visit visitor) error {
 	return nil
 }
 
-// specs are the pods that have not ended. A pod that is being deleted has not.
-func specs(pods []pod) []policy.PodSpec {
-	var list []policy.PodSpec
-	for _, p := range pods {
-		if p.phase == "Succeeded" || p.phase == "Failed" {
-			continue
-		}
-		slices.Sort(p.spec.Images)
-		p.spec.Images = slices.Compact(p.spec.Images)
-		list = append(list, p.spec)
-	}
-	slices.SortFunc(list, func(a, b policy.PodSpec) int {
-		return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID))
-	})
-	return list
-}
-
 // podJSON is the same of /pods.
 type podJSON struct {
-	Metadata struct {
-		Name      string `json:"name"`
-		Namespace string `json:"namespace"`
-		UID       string `json:"uid"`
-	} `json:"metadata"`
-	Spec struct {
-		InitContainers      []containerJSON `json:"initContainers"`
-		Containers          []containerJSON `json:"containers"`
-		EphemeralContainers []containerJSON `json:"ephemeralContainers"`
-		Volumes             []struct {
-			Image struct {
-				Reference string `json:"reference"`
-			} `json:"image"`
-		} `json:"volumes"`
-	} `json:"spec"`
-	Status struct {
+	Metadata metaJSON `json:"metadata"`
+	Spec     specJSON `json:"spec"`
+	Status   struct {
 		Phase string `json:"phase"`
 	} `json:"status"`
+}
+
+type metaJSON struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+	UID       string `json:"uid"`
+}
+
+type specJSON struct {
+	InitContainers      []containerJSON `json:"initContainers"`
+	Containers          []containerJSON `json:"containers"`
+	EphemeralContainers []containerJSON `json:"ephemeralContainers"`
+	Volumes             []volumeJSON    `json:"volumes"`
 }
 
 type containerJSON struct {
 	Image string `json:"image"`
 }
 
-func (j *podJSON) pod() pod {
-	p := pod{phase: j.Status.Phase}
+type volumeJSON struct {
+	Image struct {
+		Reference string `json:"reference"`
+	} `json:"image"`
+}
+
+func (p *pod) decodeJSON(data json.RawMessage) error {
+	var j podJSON
+	err := json.Unmarshal(data, &j) // what could be read names the pod
+	p.phase = j.Status.Phase
 	p.spec.Pod = policy.Pod{UID: j.Metadata.UID, Name: j.Metadata.Name, Namespace: j.Metadata.Namespace}
 	for _, c := range slices.Concat(j.Spec.InitContainers, j.Spec.Containers, j.Spec.EphemeralContainers) {
 		if c.Image != "" {
@@ -190,5 +229,5 @@ func (j *podJSON) pod() pod {
 			p.spec.Images = append(p.spec.Images, v.Image.Reference)
 		}
 	}
-	return p
+	return err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
@@ -17,14 +18,12 @@ import (
 	"github.com/image-custodian/custodian/sidecar/internal/policy"
 )
 
-const (
-	// listTimeout bounds one list; maxMessage its size: hundreds of pods with all
-	// that their authors wrote.
-	listTimeout = 5 * time.Second
-	maxMessage  = 64 << 20
-	// The watch is begun anew after a pause from minPause to maxPause.
-	minPause, maxPause = time.Second, 30 * time.Second
-)
+// The watch is begun anew after a pause from minPause to maxPause.
+const minPause, maxPause = time.Second, 30 * time.Second
+
+// redial are the pauses between attempts to connect. Those of gRPC grow to two
+// minutes, for which a kubelet that is back would still count as away.
+var redial = backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: minPause}
 
 func (s *Source) client() (podsapi.PodsClient, error) {
 	s.mu.Lock()
@@ -32,6 +31,7 @@ func (s *Source) client() (podsapi.PodsClient, error) {
 	if s.conn == nil {
 		conn, err := grpc.NewClient("unix://"+s.cfg.Socket,
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: redial, MinConnectTimeout: listTimeout}),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 		if err != nil {
 			return nil, err
@@ -41,9 +41,18 @@ func (s *Source) client() (podsapi.PodsClient, error) {
 	return podsapi.NewPodsClient(s.conn), nil
 }
 
+func (s *Source) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil {
+		if err := s.conn.Close(); err != nil {
+			s.log.Warn("connection to the kubelet does not close", "err", err)
+		}
+		s.conn = nil
+	}
+}
+
 func (s *Source) listSocket(ctx context.Context) ([]policy.PodSpec, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
 	fail := func(err error) error {
 		return fmt.Errorf("pods of the kubelet at %s: %w", s.cfg.Socket, err)
 	}
@@ -52,16 +61,19 @@ func (s *Source) listSocket(ctx context.Context) ([]policy.PodSpec, error) {
 		return nil, fail(err)
 	}
 	list, err := client.ListPods(ctx, &podsapi.ListPodsRequest{})
+	unready := status.Code(err) == codes.FailedPrecondition
+	if err == nil || unready {
+		s.mu.Lock()
+		s.answered = true
+		s.mu.Unlock()
+	}
 	switch {
-	case status.Code(err) == codes.FailedPrecondition:
+	case unready:
 		return nil, fail(fmt.Errorf("it has not read all its sources yet: %w", err))
 	case err != nil:
 		return nil, fail(err)
 	}
-	s.mu.Lock()
-	s.answered = true
-	s.mu.Unlock()
-	pods, err := decodeAll(list.GetPods())
+	pods, err := decodeProto(list.GetPods())
 	if err != nil {
 		return nil, fail(err)
 	}

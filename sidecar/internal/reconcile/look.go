@@ -184,6 +184,10 @@ func (r *Reconciler) judgeSources(seen sight, now policy.Moment) map[string]Sour
 	if errs[SourceContainerd] == nil && !r.cfg.CompareAndDelete() {
 		errs[SourceContainerd] = errTooOld
 	}
+	maps.DeleteFunc(r.sources, func(name string, _ SourceState) bool {
+		_, asked := errs[name]
+		return !asked // a kubelet that was looked for, and is none
+	})
 	wall := r.cfg.Wall()
 	for name, err := range errs {
 		old, known := r.sources[name]
