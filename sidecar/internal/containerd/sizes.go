@@ -107,12 +107,13 @@ type survey struct {
 
 	blobs  map[string]int32   // by digest; containerd namespaces share them
 	pulled map[target]bool    // a registry is known to hold the blob
-	layers map[snapshot]int32 // committed snapshots
+	layers map[snapshot]int32 // committed snapshots of the namespaces looked after
+	there  map[snapshot]bool  // committed snapshots of all
 	named  []bool             // by part: an image names it
 }
 
 func (s *survey) run(ctx context.Context, images []policy.Image) error {
-	s.blobs, s.layers, s.pulled = map[string]int32{}, map[snapshot]int32{}, map[target]bool{}
+	s.blobs, s.layers, s.there, s.pulled = map[string]int32{}, map[snapshot]int32{}, map[snapshot]bool{}, map[target]bool{}
 	spaces, err := s.c.client.NamespaceService().List(ctx)
 	if err != nil {
 		return fmt.Errorf("containerd namespaces: %w", err)
@@ -230,6 +231,7 @@ func (s *survey) unpacked(ctx context.Context, ns, name string) error {
 		return err
 	}
 	for _, key := range committed {
+		s.there[snapshot{ns, name, key}] = true
 		if s.rank(ns) == 1 {
 			s.m.OtherNamespaces += usage[key]
 			continue
@@ -322,10 +324,7 @@ func (s *survey) image(img policy.Image, present map[policy.Key]bool, snapshotte
 func (s *survey) forget() {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
-	gone := func(k snapshot) bool {
-		_, there := s.layers[k]
-		return !there && s.rank(k.namespace) == 0
-	}
+	gone := func(k snapshot) bool { return !s.there[k] }
 	maps.DeleteFunc(s.c.used, func(k snapshot, _ int64) bool { return gone(k) })
 	maps.DeleteFunc(s.c.parents, func(k snapshot, _ string) bool { return gone(k) })
 }
