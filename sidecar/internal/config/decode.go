@@ -89,6 +89,9 @@ func decode[T any](file string, data []byte, fresh func() T) (T, *document) {
 		if strict, ok := errors.AsType[*toml.StrictMissingError](err); ok {
 			for _, e := range strict.Errors {
 				line, _ := e.Position()
+				if len(doc.faults) == maxFaults {
+					break
+				}
 				doc.faults = append(doc.faults, Fault{file, line, fmt.Sprintf("unknown key %q", strings.Join(e.Key(), "."))})
 			}
 			return value, doc
@@ -112,7 +115,7 @@ func decode[T any](file string, data []byte, fresh func() T) (T, *document) {
 
 // search finds a key that alone makes a fault which tells no line.
 func (d *document) search(data []byte, fails func([]byte) bool) int {
-	if len(d.exprs) > 2000 {
+	if len(d.exprs) > 200 {
 		return 0 // no configuration of a person: not worth the time
 	}
 	for i, e := range d.exprs {

@@ -172,8 +172,11 @@ func Check(path string) (rules int, err error) {
 		}
 		var errs []error
 		for _, name := range names {
-			n, err := Check(name)
-			rules += n
+			data, err := read(name)
+			if err == nil {
+				list, faults := parseRules(name, data)
+				rules, err = rules+len(list), faults.err()
+			}
 			errs = append(errs, err)
 		}
 		return rules, errors.Join(errs...)

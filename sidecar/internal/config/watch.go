@@ -26,16 +26,20 @@ const (
 func Watch(ctx context.Context, path string, last Set, lastFaults error, asked <-chan struct{}, log *slog.Logger, changed func(Set, error, error)) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		return fmt.Errorf("watch the configuration: %w", err)
+		log.Warn("changes of the configuration are only seen now and then, and on SIGHUP", "err", err)
+		w = &fsnotify.Watcher{}
+	} else {
+		defer func() { _ = w.Close() }() // it only tells; nothing is lost
 	}
-	defer func() { _ = w.Close() }() // it only tells; nothing is lost
 	seen, absent := outcome(last, lastFaults, nil), last.absent
 	again := time.NewTicker(rereadEvery)
 	defer again.Stop()
 	settled := time.NewTimer(settleTime)
 	defer settled.Stop()
 	for {
-		watchDirs(w, path, log)
+		if err == nil {
+			watchDirs(w, path, log)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -52,11 +56,11 @@ func Watch(ctx context.Context, path string, last Set, lastFaults error, asked <
 		}
 		// A file that was there is wanted: to go on without it would be to go on
 		// without its rules.
-		set, ruleFaults, err := Load(path, absent)
-		absent = absent && (err != nil || set.absent)
-		if now := outcome(set, ruleFaults, err); now != seen {
+		set, ruleFaults, fault := Load(path, absent)
+		absent = absent && (fault != nil || set.absent)
+		if now := outcome(set, ruleFaults, fault); now != seen {
 			seen = now
-			changed(set, ruleFaults, err)
+			changed(set, ruleFaults, fault)
 		}
 	}
 }

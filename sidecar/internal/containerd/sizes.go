@@ -258,8 +258,8 @@ func (c *Client) usage(ctx context.Context, service snapshots.Snapshotter, s sna
 		return bytes, nil
 	}
 	usage, err := service.Usage(ctx, s.key)
-	if errdefs.IsNotFound(err) {
-		return 0, nil
+	if errdefs.IsNotFound(err) || err != nil && active {
+		return 0, nil // gone, or changing under the eyes of who walks it
 	}
 	if err != nil {
 		return 0, fmt.Errorf("size of snapshot %s in %s: %w", s.key, s.snapshotter, err)

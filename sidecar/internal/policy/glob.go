@@ -15,8 +15,9 @@ type Glob struct {
 	pattern string
 	prefix  string // what a match begins with, to rule out most names cheaply
 	full    *regexp.Regexp
-	// anyTag says that the repository alone may match.
-	anyTag bool
+	// anyTag says that the repository alone may match, digest that a digest is
+	// named.
+	anyTag, digest bool
 }
 
 // ParseGlob compiles a pattern. The error says what is wrong with it.
@@ -30,17 +31,20 @@ func ParseGlob(pattern string) (Glob, error) {
 		return Glob{}, fmt.Errorf("pattern %q: want an image name with *, ** or ?", pattern)
 	case strings.Contains(pattern, "***"):
 		return Glob{}, fmt.Errorf("pattern %q: *** means nothing more than **", pattern)
+	case pattern == "*":
+		return Glob{}, errors.New(`pattern "*": stops at a slash and so matches no name; ** matches all`)
 	case strings.Contains(pattern, "://"):
 		return Glob{}, fmt.Errorf("pattern %q: an image name has no scheme", pattern)
 	}
 	g := Glob{pattern: pattern}
 	full := pattern
 	first, _, _ := strings.Cut(pattern, "/")
-	if !isDigest(pattern) && (!strings.ContainsAny(first, "*?") || isShortWithWildTag(pattern)) {
+	short := first == pattern && !strings.Contains(pattern, "**") // a name of Docker Hub, as "nginx*"
+	if !isDigest(pattern) && (short || !strings.ContainsAny(first, "*?")) {
 		full = withRegistry(pattern)
 	}
 	r := parseReference(full)
-	g.anyTag = r.tag == "" && r.digest == ""
+	g.anyTag, g.digest = r.tag == "" && r.digest == "", r.digest != ""
 	g.prefix = full
 	if i := strings.IndexAny(full, "*?"); i >= 0 {
 		g.prefix = full[:i]
@@ -61,13 +65,6 @@ func withoutIPv6(pattern string) string {
 		return rest
 	}
 	return pattern
-}
-
-// isShortWithWildTag tells "nginx:*", a name of Docker Hub, from "*", which may
-// begin with any registry.
-func isShortWithWildTag(pattern string) bool {
-	name, _, tagged := strings.Cut(pattern, ":")
-	return tagged && !strings.ContainsAny(name, "*?/")
 }
 
 func globExpression(pattern string) string {

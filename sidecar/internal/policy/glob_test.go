@@ -18,7 +18,9 @@ func TestGlob(t *testing.T) {
 		{"reg.io/**", "reg.io/a:1 reg.io/a/b:1", "reg.io:1/a"},
 		{"reg.io/**/app", "reg.io/x/app:1 reg.io/x/y/app:2", "reg.io/app:1 reg.io/x/apps:1"},
 		{"**", "a reg.io/a:1 sha256:00", ""},
-		{"*", "", "a reg.io/a:1"},
+		{"nginx*", "docker.io/library/nginx:1 docker.io/library/nginx-debug:1", "reg.io/nginx:1"},
+		{"docker.io/nginx", "docker.io/library/nginx:1 docker.io/nginx:1 nginx:1", "docker.io/x/nginx:1"},
+		{"index.docker.io/grafana/*", "docker.io/grafana/loki:3", "docker.io/x/loki:3"},
 		{"**/nginx:*", "reg.io/nginx:1 docker.io/library/nginx:2", "reg.io/nginx@sha256:00"},
 		{"nginx", "docker.io/library/nginx:1 nginx:1", "reg.io/nginx:1"},
 		{"nginx:1.*", "docker.io/library/nginx:1.27", "docker.io/library/nginx:2"},
@@ -48,7 +50,7 @@ func TestGlob(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range []string{"", "a b", "***", "https://reg.io/a", "reg.io/[ab]", "reg.io/{a,b}", `a\b`, strings.Repeat("a", maxPattern+1)} {
+	for _, bad := range []string{"", "*", "a b", "***", "https://reg.io/a", "reg.io/[ab]", "reg.io/{a,b}", `a\b`, strings.Repeat("a", maxPattern+1)} {
 		if _, err := ParseGlob(bad); err == nil {
 			t.Errorf("%q is a pattern", bad)
 		}

@@ -54,13 +54,17 @@ func (x *Index) Known(k Key) bool {
 }
 
 // Root returns the keys of the image that the use's root file system is from:
-// by image ID, or while that is not known by every name that the use has.
+// by image ID, and while no image of that ID is known by every name that the use
+// has: what has no manifest for this node is known by its target.
 func (x *Index) Root(u Use) []Key {
 	ns := u.ContainerdNamespace
-	if u.ImageID != "" {
-		return []Key{{ns, u.ImageID}}
-	}
 	var keys []Key
+	if u.ImageID != "" {
+		keys = append(keys, Key{ns, u.ImageID})
+		if x.Known(keys[0]) {
+			return keys
+		}
+	}
 	for _, name := range []string{u.RecordName, u.UserName} {
 		if key, ok := x.lookup().byName[Key{ns, name}]; ok && name != "" {
 			keys = append(keys, key)

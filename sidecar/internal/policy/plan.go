@@ -1,6 +1,9 @@
 package policy
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Reason is the one machine-readable cause of a decision. The set is closed.
 type Reason string
@@ -62,6 +65,9 @@ type View struct {
 	Incomplete []string
 	// Disk is needed for Pressure and for a share in Ask.
 	Disk Disk
+	// Pressed says that the file system was above Pressure.High and has not come
+	// down to Low since.
+	Pressed bool
 	// Removed are the moments of the last hour at which rules removed images.
 	Removed []Moment
 }
@@ -155,7 +161,26 @@ func (p *planner) ask() {
 			full, repository := candidate(name)
 			p.asked = append(p.asked, asked{name, repository, p.rules.find(img, name, full, repository)})
 		}
+		p.askDigests(img)
 		p.first[i+1] = int32(len(p.asked))
+	}
+}
+
+// askDigests asks about the names that follow others, too, where a rule that
+// keeps names their very digest.
+func (p *planner) askDigests(img *Image) {
+	if !p.rules.byDigest() {
+		return
+	}
+	for _, n := range img.Names {
+		full, repository := candidate(n.Name)
+		rule := p.rules.find(img, n.Name, full, repository)
+		if rule == nil || !rule.Keep && !rule.Pin {
+			continue
+		}
+		if slices.ContainsFunc(rule.Images, func(g Glob) bool { return g.digest && g.match(full, repository) }) {
+			p.asked = append(p.asked, asked{n.Name, repository, rule})
+		}
 	}
 }
 
@@ -260,13 +285,15 @@ func (m Memory) UnusedSince() Moment {
 func usedBy(view *View) map[Key]Reason {
 	used := make(map[Key]Reason, len(view.Uses))
 	index := NewIndex(view.Images)
+	// What is no image for this node is known by its target, which no use tells.
+	oddKinds := slices.ContainsFunc(view.Images, func(i Image) bool { return i.Kind != KindImage })
 	for i := range view.Uses {
 		u := &view.Uses[i]
 		reason := InUse
 		if u.Kind == UseSandbox {
 			reason = Sandbox
 		}
-		if u.ImageID != "" {
+		if u.ImageID != "" && !oddKinds {
 			note(used, Key{u.ContainerdNamespace, u.ImageID}, reason)
 		} else {
 			for _, key := range index.Root(*u) {

@@ -37,8 +37,13 @@ func isDigest(name string) bool {
 // withRegistry completes a name as Docker does: what has no registry is of
 // Docker Hub, and there of "library" if it has no other owner.
 func withRegistry(name string) string {
-	first, _, ok := strings.Cut(name, "/")
+	if strings.HasPrefix(name, "index.docker.io/") {
+		name = name[len("index."):]
+	}
+	first, rest, ok := strings.Cut(name, "/")
 	switch {
+	case first == "docker.io" && !strings.Contains(rest, "/"):
+		return "docker.io/library/" + rest
 	case !ok:
 		return "docker.io/library/" + name
 	case first == "localhost" || strings.ContainsAny(first, ".:"):

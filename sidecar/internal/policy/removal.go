@@ -175,11 +175,17 @@ func (p *planner) limit() {
 // enough have gone.
 func (v *View) measured() bool { return len(v.Parts) > 0 }
 
+// Pressed tells whether pressure lasts: it begins at High and ends at Low.
+func (p Pressure) Pressed(before bool, disk Disk) bool {
+	high, low := p.High.of(disk.SizeBytes), p.Low.of(disk.SizeBytes)
+	return high > 0 && (disk.UsedBytes >= high || before && disk.UsedBytes > low)
+}
+
 // pressure lets images go until the file system is down to Low, if it is above
-// High.
+// High or was and is not down yet.
 func (p *planner) pressure() {
 	high, low := p.rules.Pressure.High.of(p.view.Disk.SizeBytes), p.rules.Pressure.Low.of(p.view.Disk.SizeBytes)
-	if high <= 0 || p.view.Disk.UsedBytes < high || !p.view.measured() {
+	if high <= 0 || p.view.Disk.UsedBytes < high && !p.view.Pressed || !p.view.measured() {
 		return
 	}
 	for _, i := range p.candidates() {

@@ -169,6 +169,17 @@ func (l LabelMatch) Match(value string) bool {
 	return true
 }
 
+// byDigest reports whether a rule that keeps names a digest.
+func (r *Rules) byDigest() bool {
+	for i := range r.List {
+		rule := &r.List[i]
+		if (rule.Keep || rule.Pin) && slices.ContainsFunc(rule.Images, func(g Glob) bool { return g.digest }) {
+			return true
+		}
+	}
+	return false
+}
+
 // find returns the rule that decides about a name; nil = the default rule.
 func (r *Rules) find(img *Image, name, full, repository string) *Rule {
 	for i := range r.List {

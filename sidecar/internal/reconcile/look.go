@@ -149,6 +149,8 @@ func (r *Reconciler) view(kept kept, seen sight) (look *Look, err error) {
 		Pods: seen.pods, PodsNamespace: CRINamespace, Memory: kept.memory,
 		Watched: r.session.Watched, Started: r.started, Incomplete: look.faults(),
 	}
+	r.pressed = look.Rules.Pressure.Pressed(r.pressed, seen.Disk)
+	look.View.Pressed = r.pressed
 	if look.Rules.MaxPerHour > 0 {
 		look.View.Removed, err = r.store.RemovedSince(now.Add(-time.Hour), policy.Expired, policy.OverBudget)
 		if err != nil {

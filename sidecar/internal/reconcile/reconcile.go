@@ -123,6 +123,8 @@ type Reconciler struct {
 	// unsettled is when the first use may end that the last look did not find:
 	// until then the runtime may only be slow to list it.
 	unsettled policy.Moment
+	// pressed says that the file system was too full and is not down to low yet.
+	pressed bool
 	// removing are the images of the batch under way: a look in the middle of it
 	// must not judge by what it sees of them.
 	removing map[policy.Key]bool

@@ -47,7 +47,7 @@ func (r *Reconciler) settleIntents(ctx context.Context, removals map[policy.Key]
 	change := state.Change{At: r.cfg.Wall()}
 	var errs []error
 	for k, removal := range removals {
-		event := state.Event{At: change.At, Image: k, Names: removal.Names, Reason: removal.Reason}
+		event := state.Event{At: change.At, Image: k, Names: removal.Names, Reason: removal.Reason, Rule: removal.Rule, Moment: r.store.Clock().Now()}
 		missing, present := missingRecords(obs.Images, k, removal)
 		switch {
 		case len(missing) == 0:

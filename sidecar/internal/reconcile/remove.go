@@ -1,9 +1,11 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/image-custodian/custodian/sidecar/internal/containerd"
@@ -38,8 +40,9 @@ func (r *Reconciler) remove(ctx context.Context, look *Look) (more bool, err err
 	}
 	batch := map[policy.Key]removal{}
 	var images []policy.Image
-	for i, d := range look.Decisions {
-		if !d.Remove || r.later[d.Key] != 0 {
+	for _, i := range look.due() {
+		d := look.Decisions[i]
+		if r.later[d.Key] != 0 {
 			continue
 		}
 		if len(images) == batchSize {
@@ -55,6 +58,22 @@ func (r *Reconciler) remove(ctx context.Context, look *Look) (more bool, err err
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
 	return more, r.removeBatch(ctx, images, batch)
+}
+
+// due are the images that go, the longest unused first: the next batch may not
+// be needed any more.
+func (l *Look) due() []int {
+	var list []int
+	for i, d := range l.Decisions {
+		if d.Remove {
+			list = append(list, i)
+		}
+	}
+	since := func(i int) policy.Moment { return l.View.Memory[l.View.Images[i].Key].UnusedSince() }
+	slices.SortStableFunc(list, func(i, j int) int {
+		return cmp.Or(cmp.Compare(since(i), since(j)), cmp.Compare(l.View.Images[j].UniqueBytes, l.View.Images[i].UniqueBytes))
+	})
+	return list
 }
 
 type removal struct {

@@ -67,9 +67,15 @@ func hasID(id, typed string) bool {
 	return typed != "" && strings.HasPrefix(strings.TrimPrefix(id, "sha256:"), typed)
 }
 
+// maxFilters bounds what each image is held against.
+const maxFilters = 16
+
 // filter makes one predicate of "key=value" filters: different keys all have to
 // match, of one key any value.
 func filter[T any](filters []string, matchers map[string]matcher[T]) (func(T) bool, error) {
+	if len(filters) > maxFilters {
+		return nil, status.Errorf(codes.InvalidArgument, "%d filters: want at most %d", len(filters), maxFilters)
+	}
 	wanted := map[string][]string{}
 	for _, f := range filters {
 		key, value, found := strings.Cut(f, "=")

@@ -20,7 +20,7 @@ import (
 
 // maxRulesText and maxAhead bound what a plan may be asked for.
 const (
-	maxRulesText = 1 << 20
+	maxRulesText = 64 << 10
 	maxAhead     = 10 * 365 * 24 * time.Hour
 )
 

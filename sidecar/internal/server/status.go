@@ -79,7 +79,10 @@ func tally(out *control.StatusResponse, look *reconcile.Look) {
 	out.Fillers = fillers(look, int64(out.GetDiskUsedBytes())-total)
 	next := policy.Never
 	for _, d := range look.Decisions {
-		if group(d) == groupUnused {
+		switch {
+		case d.Remove:
+			next = min(next, look.Now)
+		case group(d) == groupUnused:
 			next = min(next, d.Expires)
 		}
 	}
@@ -89,7 +92,7 @@ func tally(out *control.StatusResponse, look *reconcile.Look) {
 	counted = make([]bool, len(look.View.Parts))
 	due := max(next, look.Now, look.GraceEnds)
 	for i, d := range look.Decisions {
-		if group(d) == groupUnused && d.Expires <= due {
+		if d.Remove || group(d) == groupUnused && d.Expires <= due {
 			add(out.Next, look.View.Images[i])
 		}
 	}

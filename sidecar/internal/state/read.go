@@ -154,7 +154,7 @@ func (s *Store) RemovedSince(since policy.Moment, reasons ...policy.Reason) (mom
 				return fmt.Errorf("state %s: event %x: %w", s.path, k, err)
 			}
 			switch {
-			case e.Kind != EventRemoved:
+			case e.Kind != EventRemoved || e.Moment == 0: // 0: of an older program
 			case e.Moment < since:
 				return nil
 			case slices.Contains(reasons, e.Reason):
