@@ -177,6 +177,10 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: %d rules, %v", name, n, err)
 		}
 	}
+	write(t, filepath.Join(dir, "rules.d", "a.toml"), "[clean]\nmode = \"plan\"\n[[rule]]\nkeep = true\n")
+	if _, err := Check(filepath.Join(dir, "rules.d")); err == nil || !strings.Contains(err.Error(), "a.toml:1: unknown key") {
+		t.Errorf("a rules file with more than rules: %v", err)
+	}
 	if n, err := Check(dir); n != 4 || err == nil || !strings.Contains(err.Error(), "wrong.toml") || !strings.Contains(err.Error(), "wrong2.toml") {
 		t.Errorf("directory: %d rules, %v", n, err)
 	}

@@ -3,6 +3,8 @@ package policy
 import (
 	"strings"
 	"testing"
+
+	docker "github.com/distribution/reference"
 )
 
 func TestGlob(t *testing.T) {
@@ -53,6 +55,22 @@ func TestGlob(t *testing.T) {
 	for _, bad := range []string{"", "*", "a b", "***", "https://reg.io/a", "reg.io/[ab]", "reg.io/{a,b}", `a\b`, strings.Repeat("a", maxPattern+1)} {
 		if _, err := ParseGlob(bad); err == nil {
 			t.Errorf("%q is a pattern", bad)
+		}
+	}
+}
+
+// Names are completed as Docker completes them.
+func TestWithRegistry(t *testing.T) {
+	for _, name := range []string{
+		"nginx", "nginx:1", "grafana/loki", "docker.io/nginx", "docker.io/nginx:1", "index.docker.io/nginx", "docker.io/library/nginx",
+		"docker.io/a/b/c:1", "localhost/a", "localhost:5000/a:1", "reg.io/a", "reg.io:5000/a/b@sha256:" + strings.Repeat("a", 64),
+	} {
+		ref, err := docker.ParseDockerRef(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := asNamed(name); got != ref.String() {
+			t.Errorf("%s is %s, want %s", name, got, ref)
 		}
 	}
 }

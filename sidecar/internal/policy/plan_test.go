@@ -130,6 +130,51 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
+// A container of what has no manifest for this node keeps it, although it is
+// known by its target only, and a rule names it.
+func TestForeignInUse(t *testing.T) {
+	img := image("t", "reg.io/app:1")
+	img.Kind = KindForeign
+	view := View{Images: []Image{img}, Memory: map[Key]Memory{img.Key: unused(now - 40*day)}}
+	rules := Rules{UnusedFor: time.Hour, List: []Rule{{Name: "all", Images: globs(t, "reg.io/**")}}}
+	if d := Plan(view, rules, now)[0]; !d.Remove {
+		t.Errorf("unused: %+v", d)
+	}
+	view.Uses = []Use{{ContainerdNamespace: "k8s.io", ContainerID: "c", ImageID: "sha256:config", RecordName: "reg.io/app:1"}}
+	if d := Plan(view, rules, now)[0]; d.Remove || d.Reason != InUse {
+		t.Errorf("used: %+v", d)
+	}
+}
+
+// A rule that keeps a digest keeps it beside a tag, too.
+func TestKeepByDigest(t *testing.T) {
+	img := image("a", "reg.io/app:1", "reg.io/app@sha256:00", "sha256:a")
+	view := View{Images: []Image{img}, Memory: map[Key]Memory{img.Key: unused(now - 40*day)}}
+	rules := Rules{UnusedFor: time.Hour, List: []Rule{{Name: "exact", Images: globs(t, "reg.io/app@sha256:00"), Keep: true}}}
+	if d := Plan(view, rules, now)[0]; d.Reason != Kept {
+		t.Errorf("%+v", d)
+	}
+	rules.List[0].Images = globs(t, "reg.io/app@sha256:11")
+	if d := Plan(view, rules, now)[0]; !d.Remove {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestPressed(t *testing.T) {
+	p := Pressure{High: Level{Share: 0.8}, Low: Level{Share: 0.6}}
+	for _, c := range []struct {
+		used         int64
+		before, want bool
+	}{{79, false, false}, {80, false, true}, {79, true, true}, {61, true, true}, {60, true, false}} {
+		if got := p.Pressed(c.before, Disk{SizeBytes: 100, UsedBytes: c.used}); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+	if (Pressure{}).Pressed(true, Disk{SizeBytes: 100, UsedBytes: 99}) {
+		t.Error("pressure without levels")
+	}
+}
+
 // While nobody knows what images take, nothing goes for lack of space.
 func TestNotMeasured(t *testing.T) {
 	img := image("a", "x/a:1")

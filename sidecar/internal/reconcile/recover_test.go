@@ -280,3 +280,31 @@ func TestAYoungUseThatIsNotListed(t *testing.T) {
 		t.Errorf("%d uses, next pass in %v, want it after %v", len(b.liveUses()), next, settle)
 	}
 }
+
+// What goes, goes in the order of disuse, a batch at a time, whatever the order
+// of the list.
+func TestTheLongestUnusedGoFirst(t *testing.T) {
+	look := &Look{View: policy.View{Memory: map[policy.Key]policy.Memory{}}}
+	for i, since := range []policy.Moment{30, 10, 20} {
+		k := policy.Key{ID: string(rune('a' + i))}
+		look.View.Images = append(look.View.Images, policy.Image{Key: k})
+		look.View.Memory[k] = policy.Memory{FirstSeen: since}
+		look.Decisions = append(look.Decisions, policy.Decision{Key: k, Remove: true})
+	}
+	look.Decisions = append(look.Decisions, policy.Decision{})
+	if diff := cmp.Diff([]int{1, 2, 0}, look.due()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What a crash cut off and is found removed counts for the hour.
+func TestARecoveredRemovalCounts(t *testing.T) {
+	b := newBench(t)
+	b.cutOff("gone", "reg/gone:1")
+	if err := b.recover(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := b.store.RemovedSince(0, policy.Expired); err != nil || len(n) != 1 {
+		t.Errorf("%d removals, %v", len(n), err)
+	}
+}

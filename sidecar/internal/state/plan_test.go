@@ -59,6 +59,7 @@ func TestRemovedSince(t *testing.T) {
 		{Kind: EventRemoved, Reason: policy.Expired, Moment: 10},
 		{Kind: EventGap},
 		{Kind: EventRemoved, Reason: policy.LowDisk, Moment: 11},
+		{Kind: EventRemoved, Reason: policy.Expired}, // of a program that knew no moments
 		{Kind: EventRemoved, Reason: policy.OverBudget, Moment: 12},
 	} {
 		if err := s.Commit(Change{Events: []Event{e}}); err != nil {
