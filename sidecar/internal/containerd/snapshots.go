@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
@@ -74,7 +75,7 @@ func (c *Client) topChains(images []policy.Image) map[policy.Key][]policy.Key {
 }
 
 // below goes down from a snapshot to the first that is the top of an image. The
-// parent of a committed snapshot never changes, so each is asked for once.
+// parent of a chain never changes, so each is asked for once.
 func (c *Client) below(ctx context.Context, service snapshots.Snapshotter, s snapshot, tops map[policy.Key][]policy.Key) ([]policy.Key, error) {
 	for s.key != "" {
 		if keys := tops[policy.Key{ContainerdNamespace: s.namespace, ID: s.key}]; keys != nil {
@@ -92,9 +93,11 @@ func (c *Client) below(ctx context.Context, service snapshots.Snapshotter, s sna
 				return nil, err
 			}
 			parent = info.Parent
-			c.mu.Lock()
-			c.parents[s] = parent
-			c.mu.Unlock()
+			if strings.HasPrefix(s.key, "sha256:") { // a chain; another name can be used again
+				c.mu.Lock()
+				c.parents[s] = parent
+				c.mu.Unlock()
+			}
 		}
 		s.key = parent
 	}

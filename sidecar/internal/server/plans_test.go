@@ -31,12 +31,12 @@ func someLook() *reconcile.Look {
 		return policy.Memory{FirstSeen: now - days*day, FirstSeenAt: time.Unix(1, 0), Pulled: now - days*day}
 	}
 	view := policy.View{
-		Images:  []policy.Image{image("aaa1", "reg/used:1", 0), image("bbb1", "reg/old:1", 1, 2), image("bbb2", "reg/young:1", 2, 3), image("ccc1", "reg/chart:1", 4)},
-		Parts:   []policy.Part{{Bytes: 1000}, {Bytes: 100}, {Bytes: 10}, {Bytes: 200}, {Bytes: 5}},
-		Uses:    []policy.Use{{ContainerdNamespace: "k8s.io", ContainerID: "c", ImageID: "sha256:aaa1", Pod: policy.Pod{Name: "web", Namespace: "shop"}}},
-		Pods:    []policy.PodSpec{{Pod: policy.Pod{Name: "web", Namespace: "shop"}, Images: []string{"docker.io/reg/used:1"}}},
-		Memory:  map[policy.Key]policy.Memory{},
-		Started: now - day, Disk: policy.Disk{SizeBytes: 10000, UsedBytes: 8000},
+		Images:        []policy.Image{image("aaa1", "reg/used:1", 0), image("bbb1", "reg/old:1", 1, 2), image("bbb2", "reg/young:1", 2, 3), image("ccc1", "reg/chart:1", 4)},
+		Parts:         []policy.Part{{Bytes: 1000}, {Bytes: 100}, {Bytes: 10}, {Bytes: 200}, {Bytes: 5}},
+		Uses:          []policy.Use{{ContainerdNamespace: "k8s.io", ContainerID: "c", ImageID: "sha256:aaa1", Pod: policy.Pod{Name: "web", Namespace: "shop"}}},
+		Pods:          []policy.PodSpec{{Pod: policy.Pod{Name: "web", Namespace: "shop"}, Images: []string{"docker.io/reg/used:1"}}},
+		Memory:        map[policy.Key]policy.Memory{},
+		PodsNamespace: "k8s.io", Started: now - day, Disk: policy.Disk{SizeBytes: 10000, UsedBytes: 8000},
 	}
 	view.Images[3].Kind = policy.KindArtifact
 	view.Images[0].Labels = map[string]string{"team": "shop"}
@@ -214,6 +214,14 @@ func TestWhy(t *testing.T) {
 	}
 	if gone := why("a:1"); gone.GetImage() != nil || len(gone.GetEvents()) != 1 {
 		t.Errorf("%v", gone)
+	}
+	look := someLook()
+	twin := look.View.Images[1]
+	twin.Key.ContainerdNamespace = "default"
+	look.View.Images = append(look.View.Images, twin)
+	look.Decisions = append(look.Decisions, policy.Decision{Key: twin.Key, Reason: policy.Kept})
+	if response, err := service(look).Why(t.Context(), &control.WhyRequest{Image: "bbb1"}); err != nil || response.GetImage().GetContainerdNamespace() != "k8s.io" {
+		t.Errorf("in two containerd namespaces: %v, %v", response.GetImage(), err)
 	}
 	for image, want := range map[string]codes.Code{"": codes.InvalidArgument, "bbb": codes.InvalidArgument, "reg/none:1": codes.NotFound, "b": codes.NotFound} {
 		if _, err := s.Why(t.Context(), &control.WhyRequest{Image: image}); status.Code(err) != want {

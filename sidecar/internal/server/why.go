@@ -68,6 +68,11 @@ func find(look *reconcile.Look, wanted string) (int, error) {
 	if len(found) == 0 {
 		found = byID
 	}
+	if cri := slices.DeleteFunc(slices.Clone(found), func(i int) bool {
+		return look.View.Images[i].Key.ContainerdNamespace != look.View.PodsNamespace
+	}); len(cri) == 1 {
+		found = cri // an image in several containerd namespaces: the CRI's is meant
+	}
 	switch len(found) {
 	case 0:
 		return -1, nil

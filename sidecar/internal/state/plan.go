@@ -70,7 +70,7 @@ func (w *writer) putPlan(p Plan) {
 	}
 	sortPlans(plans)
 	for i, old := range plans {
-		if i >= MaxPlans || old.CreatedAt.Add(PlanAge).Before(p.CreatedAt) {
+		if old.ID != p.ID && (i >= MaxPlans || old.CreatedAt.Add(PlanAge).Before(p.CreatedAt)) {
 			w.delete(bucketPlans, []byte(old.ID))
 		}
 	}
