@@ -128,6 +128,7 @@ func (d *document) validate(c Config) {
 	d.pressure(policy.Level(c.Clean.Pressure.High), policy.Level(c.Clean.Pressure.Low))
 	check(c.Guard.AdmitTimeout.Duration > 0 && c.Guard.AdmitTimeout.Duration <= 5*time.Second, "guard.admit_timeout", "want more than 0 and at most 5s")
 	check(c.History.Events > 0, "history.events", "want at least 1")
+	check(c.History.Events <= 0 || c.History.Events > c.Clean.MaxPerHour, "history.events", "want more than clean.max_per_hour, which counts events")
 	check(c.Log.Format == "text" || c.Log.Format == "json", "log.format", "%q is none of text, json", c.Log.Format)
 }
 

@@ -50,6 +50,7 @@ func TestFaults(t *testing.T) {
 		"pods":                {"[kubelet]\npods = \"maybe\"", []string{"2: kubelet.pods"}},
 		"token over http":     {"[kubelet]\nurl = \"http://127.0.0.1:10255/pods\"\ntoken_file = \"/t\"", []string{"3: kubelet.token_file"}},
 		"password in the URL": {"[kubelet]\nurl = \"https://u:p@127.0.0.1/pods\"", []string{"2: kubelet.url"}},
+		"too few events":      {"[history]\nevents = 100", []string{"2: history.events: want more than clean.max_per_hour"}},
 		"spread":              {"[clean]\nspread = \"1000%\"", []string{"2: "}},
 		"half a pressure":     {"[clean.pressure]\nhigh = \"80%\"", []string{"1: clean.pressure: high and low belong together"}},
 		"low above high":      {"[clean.pressure]\nhigh = \"80%\"\nlow = \"85%\"", []string{"3: clean.pressure.low: must be below high"}},
