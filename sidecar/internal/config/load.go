@@ -29,6 +29,7 @@ type Set struct {
 	Revision string
 
 	absent bool          // there is no sidecar.toml
+	noDir  bool          // there is no rules.d
 	own    []policy.Rule // of it
 	files  []rulesFile   // by name
 }
@@ -67,7 +68,7 @@ func Load(path string, optional bool) (set Set, ruleFaults, err error) {
 	set = Set{Config: config, absent: absent, own: own}
 
 	names, err := rulesFiles(filepath.Join(filepath.Dir(path), rulesDir))
-	if err != nil {
+	if set.noDir = errors.Is(err, os.ErrNotExist); err != nil && !set.noDir {
 		return set, err, nil
 	}
 	for _, name := range names {
@@ -89,9 +90,6 @@ func Load(path string, optional bool) (set Set, ruleFaults, err error) {
 // editors and Kubernetes keep theirs there.
 func rulesFiles(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}

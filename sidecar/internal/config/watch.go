@@ -31,7 +31,7 @@ func Watch(ctx context.Context, path string, last Set, lastFaults error, asked <
 	} else {
 		defer func() { _ = w.Close() }() // it only tells; nothing is lost
 	}
-	seen, absent := outcome(last, lastFaults, nil), last.absent
+	seen, absent, noDir := outcome(last, lastFaults, nil), last.absent, last.noDir
 	again := time.NewTicker(rereadEvery)
 	defer again.Stop()
 	settled := time.NewTimer(settleTime)
@@ -58,6 +58,10 @@ func Watch(ctx context.Context, path string, last Set, lastFaults error, asked <
 		// without its rules.
 		set, ruleFaults, fault := Load(path, absent)
 		absent = absent && (fault != nil || set.absent)
+		if fault == nil && set.noDir && !noDir {
+			fault = fmt.Errorf("rules: %s is gone", filepath.Join(filepath.Dir(path), rulesDir))
+		}
+		noDir = noDir && (fault != nil || set.noDir)
 		if now := outcome(set, ruleFaults, fault); now != seen {
 			seen = now
 			changed(set, ruleFaults, fault)

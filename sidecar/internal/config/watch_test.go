@@ -89,6 +89,18 @@ func TestWatch(t *testing.T) {
 	if l := next("a swapped link"); len(l.set.Rules().List) != 2 || l.set.Rules().List[1].Name != "v2" {
 		t.Errorf("%+v", l)
 	}
+	if err := os.Rename(filepath.Join(dir, "rules.d"), filepath.Join(dir, "old")); err != nil {
+		t.Fatal(err)
+	}
+	if l := next("the rules are gone"); l.err == nil || !strings.Contains(l.err.Error(), "rules.d is gone") {
+		t.Errorf("%+v", l)
+	}
+	if err := os.Rename(filepath.Join(dir, "old"), filepath.Join(dir, "rules.d")); err != nil {
+		t.Fatal(err)
+	}
+	if l := next("the rules are back"); l.err != nil || l.faults != nil {
+		t.Errorf("%+v", l)
+	}
 	asked <- struct{}{} // nothing has changed: nothing is told
 	stop()
 	if err := <-done; err != nil || len(got) != 0 {

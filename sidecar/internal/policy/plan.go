@@ -116,6 +116,8 @@ type planner struct {
 	// was pulled.
 	used          []Reason
 	since, pulled []Moment
+	// last is since without what a gap makes equal: for order, not for time.
+	last []Moment
 	// asked are the names that rules are asked about, of all images; those of
 	// image i begin at first[i].
 	asked    []asked
@@ -133,7 +135,7 @@ func newPlanner(view *View, rules *Rules, now Moment) *planner {
 	n := len(view.Images)
 	p := &planner{
 		view: view, rules: rules, now: now, decisions: make([]Decision, n),
-		used: make([]Reason, n), since: make([]Moment, n), pulled: make([]Moment, n),
+		used: make([]Reason, n), since: make([]Moment, n), pulled: make([]Moment, n), last: make([]Moment, n),
 	}
 	used := usedBy(view)
 	for i := range view.Images {
@@ -142,7 +144,8 @@ func newPlanner(view *View, rules *Rules, now Moment) *planner {
 		if mem.FirstSeenAt.IsZero() {
 			mem = Memory{FirstSeen: now, Pulled: now}
 		}
-		p.used[i], p.since[i], p.pulled[i] = used[key], max(mem.UnusedSince(), view.Watched), mem.Pulled
+		p.used[i], p.last[i], p.pulled[i] = used[key], mem.UnusedSince(), mem.Pulled
+		p.since[i] = max(p.last[i], view.Watched)
 	}
 	p.ask()
 	p.latest = p.rankLatest()

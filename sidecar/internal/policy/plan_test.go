@@ -160,6 +160,24 @@ func TestKeepByDigest(t *testing.T) {
 	}
 }
 
+// A gap moves deadlines, not the order of disuse; images that were all there at
+// the first look are ordered by their records.
+func TestOrderAfterAGap(t *testing.T) {
+	old, young := image("z", "reg.io/app:1"), image("a", "reg.io/app:2")
+	view := View{Images: []Image{old, young}, Watched: now, Memory: map[Key]Memory{
+		old.Key: unused(now - 9*day), young.Key: unused(now - 10*day),
+	}}
+	rules := Rules{UnusedFor: time.Hour, List: []Rule{{Name: "r", KeepLatest: 1}}}
+	if d := Plan(view, rules, now); d[0].Reason != KeptLatest || d[1].Reason == KeptLatest {
+		t.Errorf("after a gap: %+v", d)
+	}
+	view.Memory[young.Key] = view.Memory[old.Key]
+	view.Images[0].PulledAt = time.Unix(2, 0)
+	if d := Plan(view, rules, now); d[0].Reason != KeptLatest || d[1].Reason == KeptLatest {
+		t.Errorf("by the record: %+v", d)
+	}
+}
+
 func TestPressed(t *testing.T) {
 	p := Pressure{High: Level{Share: 0.8}, Low: Level{Share: 0.6}}
 	for _, c := range []struct {

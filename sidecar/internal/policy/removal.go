@@ -106,7 +106,7 @@ func (p *planner) candidates() []int {
 }
 
 func (p *planner) byDisuse(i, j int) int {
-	if c := cmp.Compare(p.since[i], p.since[j]); c != 0 {
+	if c := cmp.Compare(p.last[i], p.last[j]); c != 0 {
 		return c
 	}
 	a, b := &p.view.Images[i], &p.view.Images[j]

@@ -149,6 +149,10 @@ func (p *planner) byLatest(i, j int) int {
 	if c := cmp.Compare(p.pulled[j], p.pulled[i]); c != 0 {
 		return c
 	}
+	// On a fresh install all were pulled at the first look: the record knows better.
+	if c := p.view.Images[j].PulledAt.Compare(p.view.Images[i].PulledAt); c != 0 {
+		return c
+	}
 	return cmp.Compare(p.view.Images[i].Key.ID, p.view.Images[j].Key.ID)
 }
 
@@ -157,7 +161,7 @@ func (p *planner) wanted(i int) Moment {
 	if p.used[i] != "" {
 		return p.now
 	}
-	return p.since[i]
+	return p.last[i]
 }
 
 // ripe is when the MinAge of image i is over.
