@@ -359,7 +359,8 @@ type Tally struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Images uint32                 `protobuf:"varint,1,opt,name=images,proto3" json:"images,omitempty"`
 	// Bytes of blobs and of unpacked layers. What images share counts once, for
-	// the first in the order in use, kept, unused.
+	// the first in the order in use, kept, unused. Of what goes next it is what the
+	// node gains.
 	Bytes         uint64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -158,6 +158,26 @@ func TestRulesFiles(t *testing.T) {
 	}
 }
 
+// A file that never ends, and one in which every line is a fault, take no longer
+// than others.
+func TestReadingEnds(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "sidecar.toml"), "")
+	write(t, filepath.Join(dir, "rules.d", "keys.toml"), strings.Repeat("[[rule]]\nkeep = true\n", maxFile/30))
+	if err := os.Symlink("/proc/kmsg", filepath.Join(dir, "rules.d", "log.toml")); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	_, faults, err := Load(filepath.Join(dir, "sidecar.toml"), false)
+	if err != nil || faults == nil || time.Since(began) > 20*time.Second {
+		t.Errorf("%v, %v after %v", err, faults, time.Since(began))
+	}
+	write(t, filepath.Join(dir, "rules.d", "large.toml"), strings.Repeat("#", maxFile+1))
+	if _, faults, _ := Load(filepath.Join(dir, "sidecar.toml"), false); !strings.Contains(faults.Error(), "large.toml") {
+		t.Errorf("%v", faults)
+	}
+}
+
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	for name, c := range map[string]struct {

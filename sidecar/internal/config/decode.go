@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -167,7 +168,8 @@ func (d *document) locate(data []byte) {
 		if e.Kind == unstable.Comment {
 			continue
 		}
-		key, line := keyOf(&p, e)
+		key, offset := keyOf(e)
+		line := sort.SearchInts(d.starts[1:], offset+1)
 		switch e.Kind {
 		case unstable.ArrayTable:
 			table = key + "." + strconv.Itoa(arrays[key])
@@ -196,16 +198,17 @@ func (d *document) endLast(line int) {
 	}
 }
 
-func keyOf(p *unstable.Parser, e *unstable.Node) (key string, line int) {
+// keyOf is the key of an expression, and where it begins.
+func keyOf(e *unstable.Node) (key string, offset int) {
 	var parts []string
 	for it := e.Key(); it.Next(); {
 		part := it.Node()
 		parts = append(parts, string(part.Data))
-		if line == 0 {
-			line = p.Shape(part.Raw).Start.Line
+		if len(parts) == 1 {
+			offset = int(part.Raw.Offset)
 		}
 	}
-	return strings.Join(parts, "."), line
+	return strings.Join(parts, "."), offset
 }
 
 // blank makes spaces of the key that stands at a line; false = there is none.

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,7 +21,7 @@ const DefaultFile = "/etc/image-custodian/sidecar.toml"
 const rulesDir = "rules.d"
 
 // maxFile bounds what is read of a file.
-const maxFile = 4 << 20
+const maxFile = 256 << 10
 
 // Set is the whole configuration: sidecar.toml and the rules files.
 type Set struct {
@@ -112,7 +113,13 @@ func read(path string) ([]byte, error) {
 	case info.Size() > maxFile:
 		return nil, fmt.Errorf("%s: %d bytes, more than any configuration needs", path, info.Size())
 	}
-	return os.ReadFile(path)
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	// No more than it says that it has: some that say nothing never end.
+	data, err := io.ReadAll(io.LimitReader(file, info.Size()))
+	return data, errors.Join(err, file.Close())
 }
 
 // parseRules reads a rules file: it holds rules and nothing else.

@@ -63,7 +63,7 @@ func TestGlob(t *testing.T) {
 func TestWithRegistry(t *testing.T) {
 	for _, name := range []string{
 		"nginx", "nginx:1", "grafana/loki", "docker.io/nginx", "docker.io/nginx:1", "index.docker.io/nginx", "docker.io/library/nginx",
-		"docker.io/a/b/c:1", "localhost/a", "localhost:5000/a:1", "reg.io/a", "reg.io:5000/a/b@sha256:" + strings.Repeat("a", 64),
+		"docker.io/a/b/c:1", "REG/a:1", "localhost/a", "localhost:5000/a:1", "reg.io/a", "reg.io:5000/a/b@sha256:" + strings.Repeat("a", 64),
 	} {
 		ref, err := docker.ParseDockerRef(name)
 		if err != nil {

@@ -46,7 +46,7 @@ func withRegistry(name string) string {
 		return "docker.io/library/" + rest
 	case !ok:
 		return "docker.io/library/" + name
-	case first == "localhost" || strings.ContainsAny(first, ".:"):
+	case first == "localhost" || strings.ContainsAny(first, ".:") || strings.ToLower(first) != first:
 		return name
 	default:
 		return "docker.io/" + name

@@ -89,13 +89,15 @@ func tally(out *control.StatusResponse, look *reconcile.Look) {
 	if next == policy.Never {
 		return
 	}
-	counted = make([]bool, len(look.View.Parts))
 	due := max(next, look.Now, look.GraceEnds)
-	for i, d := range look.Decisions {
-		if d.Remove || group(d) == groupUnused && d.Expires <= due {
-			add(out.Next, look.View.Images[i])
+	going := slices.Clone(look.Decisions)
+	for i, d := range going {
+		going[i].Remove = d.Remove || group(d) == groupUnused && d.Expires <= due
+		if going[i].Remove {
+			out.Next.Images++
 		}
 	}
+	out.Next.Bytes = size(policy.Gain(look.View, going))
 	out.NextAt = stamp(state.Wall(due, look.Now, look.At))
 }
 
